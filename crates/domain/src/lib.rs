@@ -1,0 +1,31 @@
+//! The rules of Holdfast: money, accounts, balanced entries, and the lives of charges and escrows.
+//!
+//! Everything here is a pure function of its arguments. There is no I/O, no async, no clock, no randomness, no serde and no
+//! floating point: time and ids come in as values, and what happened goes out as an event.
+//!
+//! # Invariants
+//! - An entry cannot be built unless its postings sum to zero: [`Postings::balanced`] is the only constructor.
+//! - A life changes only through its `apply`, which refuses an event that cannot follow.
+//! - A charge is settled by the terms frozen when it was reserved: `decide` has no other rates to use.
+#![deny(clippy::float_arithmetic, clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
+
+mod account;
+pub mod charge;
+mod entry;
+pub mod escrow;
+mod id;
+mod money;
+mod price;
+mod time;
+
+pub use account::{Account, NotAnAccount, Side};
+pub use charge::Charge;
+pub use entry::{Entry, Event, Guard, Kind, Mint, Posting, Postings, Unbalanced};
+pub use escrow::Escrow;
+pub use id::{
+    ChargeId, EscrowId, ID_BYTES_MAX, Id, IdKind, Key, Label, NotAText, NotAnId, OwnerId, PayeeId, Reason,
+    TEXT_BYTES_MAX, Text,
+};
+pub use money::{AMOUNT_MAX, Change, CreditUnit, MicroUsd, MicroUsdc, Money, NotMoney, Overflow};
+pub use price::{CreditsPerUsd, NotAPrice, Price, Rates, Rounding, Tokens, Usage};
+pub use time::{Span, Timestamp};
