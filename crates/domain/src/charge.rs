@@ -155,7 +155,7 @@ pub enum Command {
     },
     /// Give the hold back.
     Release,
-    /// The hold's time has come.
+    /// The hold's time has come; refused while it has not.
     Expire,
     /// Take a charge back.
     Void {
@@ -265,6 +265,11 @@ impl Taken {
     /// What was charged in all.
     pub fn charged(&self) -> Result<CreditUnit, Overflow> {
         self.from_hold.checked_add(self.from_available)
+    }
+
+    /// What the work cost: what was charged, and what could not be.
+    fn cost(&self) -> Result<CreditUnit, Overflow> {
+        self.charged()?.checked_add(self.uncollected)
     }
 }
 
@@ -390,7 +395,10 @@ impl Charge {
     pub fn decide(&self, command: Command, context: &Context) -> Result<Event, Refusal> {
         match (self, command) {
             (Self::Held(hold), command) => hold.decide(command, context),
-            (Self::AutoReleased(closed), Command::Commit { actual, .. }) => closed.late(actual, context),
+            (Self::AutoReleased(closed), Command::Commit { actual, .. }) => {
+                let taken = closed.late(actual, context.available)?;
+                Ok(Event::Committed { taken, finality: Finality::Final })
+            }
             (Self::Committed(_), Command::Ack) | (Self::Failed(_), Command::Ack) => Ok(Event::Acked),
             (Self::Committed(_), Command::Fail { reason }) => Ok(Event::Failed { reason }),
             (Self::Committed(closed) | Self::Acked(closed) | Self::Failed(closed), Command::Void { reason }) => {
@@ -424,25 +432,32 @@ impl Charge {
     pub fn apply(charge: Option<Self>, event: &Event) -> Result<Self, CannotFollow> {
         let cannot_follow = CannotFollow { state: charge.map(|charge| charge.state()) };
         let next = match (charge, event) {
-            (None, Event::Reserved { owner, amount, terms, expires_at }) => Some(Self::Held(Hold {
-                owner: *owner,
-                held: *amount,
-                charged: CreditUnit::ZERO,
-                uncollected: CreditUnit::ZERO,
-                stage: Stage::Reserved,
-                terms: *terms,
-                expires_at: *expires_at,
-            })),
+            (None, Event::Reserved { owner, amount, terms, expires_at }) if !amount.is_zero() => {
+                Some(Self::Held(Hold {
+                    owner: *owner,
+                    held: *amount,
+                    charged: CreditUnit::ZERO,
+                    uncollected: CreditUnit::ZERO,
+                    stage: Stage::Reserved,
+                    terms: *terms,
+                    expires_at: *expires_at,
+                }))
+            }
             (Some(Self::Held(hold)), event) => hold.apply(event),
             (Some(Self::AutoReleased(closed)), Event::Committed { taken, finality: Finality::Final }) => {
-                closed.charge(taken).map(Self::Committed)
+                closed.after_late(taken).map(Self::Committed)
             }
             (Some(Self::Committed(closed) | Self::Failed(closed)), Event::Acked) => Some(Self::Acked(closed)),
             (Some(Self::Committed(closed)), Event::Failed { .. }) => Some(Self::Failed(closed)),
             (
-                Some(Self::Committed(closed) | Self::Acked(closed) | Self::Failed(closed) | Self::AutoReleased(closed)),
+                Some(Self::Committed(closed) | Self::Acked(closed) | Self::Failed(closed)),
                 Event::Voided { returned, .. },
             ) if *returned == closed.charged => Some(Self::Voided(closed)),
+            (Some(Self::AutoReleased(closed)), Event::Voided { returned, .. })
+                if *returned == closed.charged && !returned.is_zero() =>
+            {
+                Some(Self::Voided(closed))
+            }
             (_, _) => None,
         };
         next.ok_or(cannot_follow)
@@ -462,23 +477,27 @@ impl Hold {
             Command::Start if self.stage == Stage::Reserved => Ok(Event::Started),
             Command::Increase { amount } if amount.is_zero() => Err(Refusal::ZeroAmount),
             Command::Increase { amount } => {
-                self.held.checked_add(amount)?;
+                self.increased(amount)?;
                 Ok(Event::Increased { amount })
             }
             Command::Extend { ttl } => {
                 let expires_at = context.now.after(valid(ttl)?).max(self.expires_at);
                 Ok(Event::Extended { expires_at })
             }
-            Command::Commit { actual, finality } => self.commit(actual, finality, context),
+            Command::Commit { actual, finality } => {
+                let taken = self.commit(actual, finality, context.available)?;
+                Ok(Event::Committed { taken, finality })
+            }
             Command::Release => Ok(Event::Released { returned: self.held }),
-            Command::Expire => Ok(self.expire()),
-            Command::Start | Command::Void { .. } | Command::Ack | Command::Fail { .. } => {
+            // Whoever asks for expiry may have looked before the hold was extended: the time is checked here, in its turn.
+            Command::Expire if self.expires_at <= context.now => Ok(self.expire()),
+            Command::Start | Command::Expire | Command::Void { .. } | Command::Ack | Command::Fail { .. } => {
                 Err(Refusal::InvalidState(State::Held))
             }
         }
     }
 
-    fn commit(&self, actual: Actual, finality: Finality, context: &Context) -> Result<Event, Refusal> {
+    fn commit(&self, actual: Actual, finality: Finality, available: CreditUnit) -> Result<Taken, Refusal> {
         let cost = cost(actual, &self.terms)?;
         if cost.is_zero() && finality == Finality::Partial {
             return Err(Refusal::ZeroAmount);
@@ -488,7 +507,7 @@ impl Hold {
         let from_available = match self.terms.overrun {
             Overrun::Refuse if !overrun.is_zero() => return Err(Refusal::ExceedsHold { chargeable: self.held }),
             Overrun::Refuse | Overrun::Cap => CreditUnit::ZERO,
-            Overrun::Available => overrun.min(context.available),
+            Overrun::Available => overrun.min(available),
         };
         let rest = self.held.checked_sub(from_hold)?;
         let returned = match finality {
@@ -496,10 +515,8 @@ impl Hold {
             Finality::Partial => CreditUnit::ZERO,
         };
         let taken = Taken { from_hold, from_available, returned, uncollected: overrun.checked_sub(from_available)? };
-        // The total must stay in range, or the charge could be made and never read back.
-        self.charged.checked_add(taken.charged()?)?;
-        self.uncollected.checked_add(taken.uncollected)?;
-        Ok(Event::Committed { taken, finality })
+        self.charged_by(&taken)?;
+        Ok(taken)
     }
 
     fn expire(&self) -> Event {
@@ -522,10 +539,7 @@ impl Hold {
             Event::Started if self.stage == Stage::Reserved => {
                 Some(Charge::Held(Self { stage: Stage::InFlight, ..self }))
             }
-            Event::Increased { amount } => {
-                let held = self.held.checked_add(*amount).ok()?;
-                Some(Charge::Held(Self { held, ..self }))
-            }
+            Event::Increased { amount } if !amount.is_zero() => self.increased(*amount).ok().map(Charge::Held),
             Event::Extended { expires_at } => {
                 (*expires_at >= self.expires_at).then_some(Charge::Held(Self { expires_at: *expires_at, ..self }))
             }
@@ -540,6 +554,7 @@ impl Hold {
             }
             Event::Started
             | Event::Reserved { .. }
+            | Event::Increased { .. }
             | Event::Released { .. }
             | Event::AutoReleased { .. }
             | Event::Voided { .. }
@@ -548,15 +563,33 @@ impl Hold {
         }
     }
 
+    /// Replay verifies: the money must have been taken as this hold decides it again for the same cost.
     fn after_commit(self, taken: &Taken, finality: Finality) -> Option<Charge> {
-        let held = self.held.checked_sub(taken.from_hold).and_then(|rest| rest.checked_sub(taken.returned)).ok()?;
-        let charged = self.charged.checked_add(taken.charged().ok()?).ok()?;
-        let uncollected = self.uncollected.checked_add(taken.uncollected).ok()?;
-        let hold = Self { held, charged, uncollected, ..self };
-        match finality {
-            Finality::Partial => taken.returned.is_zero().then_some(Charge::Held(hold)),
-            Finality::Final => held.is_zero().then_some(Charge::Committed(hold.close(taken.returned))),
+        let again = self.commit(Actual::Credits(taken.cost().ok()?), finality, taken.from_available).ok()?;
+        if again != *taken {
+            return None;
         }
+        let hold = self.charged_by(taken).ok()?;
+        match finality {
+            Finality::Partial => Some(Charge::Held(hold)),
+            Finality::Final => hold.held.is_zero().then_some(Charge::Committed(hold.close(taken.returned))),
+        }
+    }
+
+    fn increased(self, amount: CreditUnit) -> Result<Self, Overflow> {
+        Self { held: self.held.checked_add(amount)?, ..self }.in_range()
+    }
+
+    fn charged_by(self, taken: &Taken) -> Result<Self, Overflow> {
+        let held = self.held.checked_sub(taken.from_hold)?.checked_sub(taken.returned)?;
+        let charged = self.charged.checked_add(taken.charged()?)?;
+        let uncollected = self.uncollected.checked_add(taken.uncollected)?;
+        Self { held, charged, uncollected, ..self }.in_range()
+    }
+
+    /// What is still held can be charged on top of what was, or expiry could decide a charge that nobody can read back.
+    fn in_range(self) -> Result<Self, Overflow> {
+        self.charged.checked_add(self.held).map(|_| self)
     }
 
     fn close(self, returned: CreditUnit) -> Closed {
@@ -567,11 +600,11 @@ impl Hold {
 
 impl Closed {
     /// A result that comes after the hold was given back is posted against what is available, by the agreed policy.
-    fn late(&self, actual: Actual, context: &Context) -> Result<Event, Refusal> {
+    fn late(&self, actual: Actual, available: CreditUnit) -> Result<Taken, Refusal> {
         let cost = cost(actual, &self.terms)?;
         let chargeable = match self.terms.overrun {
-            Overrun::Cap | Overrun::Refuse => self.returned.min(context.available),
-            Overrun::Available => context.available,
+            Overrun::Cap | Overrun::Refuse => self.returned.min(available),
+            Overrun::Available => available,
         };
         if self.terms.overrun == Overrun::Refuse && cost > chargeable {
             return Err(Refusal::ExceedsHold { chargeable });
@@ -583,17 +616,20 @@ impl Closed {
             returned: CreditUnit::ZERO,
             uncollected: cost.checked_sub(from_available)?,
         };
-        self.charge(&taken).ok_or(Refusal::Overflow)?;
-        Ok(Event::Committed { taken, finality: Finality::Final })
+        self.charged_by(&taken)?;
+        Ok(taken)
     }
 
-    fn charge(self, taken: &Taken) -> Option<Self> {
-        if !taken.from_hold.is_zero() || !taken.returned.is_zero() {
-            return None;
-        }
-        let charged = self.charged.checked_add(taken.from_available).ok()?;
-        let uncollected = self.uncollected.checked_add(taken.uncollected).ok()?;
-        Some(Self { charged, uncollected, ..self })
+    /// Replay verifies, as it does for a hold.
+    fn after_late(self, taken: &Taken) -> Option<Self> {
+        let again = self.late(Actual::Credits(taken.cost().ok()?), taken.from_available).ok()?;
+        if again == *taken { self.charged_by(taken).ok() } else { None }
+    }
+
+    fn charged_by(self, taken: &Taken) -> Result<Self, Overflow> {
+        let charged = self.charged.checked_add(taken.charged()?)?;
+        let uncollected = self.uncollected.checked_add(taken.uncollected)?;
+        Ok(Self { charged, uncollected, ..self })
     }
 }
 

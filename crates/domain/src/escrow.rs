@@ -178,7 +178,7 @@ impl Escrow {
     pub fn apply(escrow: Option<Self>, event: &Event) -> Result<Self, CannotFollow> {
         let cannot_follow = CannotFollow { state: escrow.map(|escrow| escrow.state()) };
         match (escrow, *event) {
-            (None, Event::Held(escrowed)) => Ok(Self::Held(escrowed)),
+            (None, Event::Held(escrowed)) if !escrowed.amount.is_zero() => Ok(Self::Held(escrowed)),
             (Some(Self::Held(escrowed)), Event::Settled { amount, .. }) if amount == escrowed.amount => {
                 Ok(Self::Settled(escrowed))
             }
