@@ -4,11 +4,12 @@
 //!
 //! # Invariants
 //! - **Balanced**: [`Postings::balanced`] is the only way to make postings, and it refuses any that do not sum to zero.
+//! - **One owner**: [`Entry::of`] refuses an event that names another owner inside than the one whose accounts it posts to.
 
 use crate::account::{Account, Side};
 use crate::charge::{self, Finality, Taken};
 use crate::escrow;
-use crate::id::{ChargeId, EscrowId, Key, OwnerId, Reason};
+use crate::id::{ChargeId, EscrowId, OwnerId, PayeeId, Reason};
 use crate::money::{Change, CreditUnit, Overflow};
 use std::fmt;
 
@@ -46,6 +47,15 @@ pub struct Mint {
     pub amount: CreditUnit,
     /// Why.
     pub reason: Reason,
+}
+
+/// A mint of nothing, which would be an entry without postings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZeroMint;
+
+/// Decides a mint. Where credits come from is no question here, so only nothing is refused.
+pub fn mint(owner: OwnerId, amount: CreditUnit, reason: Reason) -> Result<Event, ZeroMint> {
+    if amount.is_zero() { Err(ZeroMint) } else { Ok(Event::Minted(Mint { owner, amount, reason })) }
 }
 
 /// The kind of an entry: its name in the journal, for ever.
@@ -132,6 +142,29 @@ impl Event {
         match self {
             Self::Minted(mint) => mint.owner,
             Self::Charge { owner, .. } | Self::Escrow { owner, .. } => *owner,
+        }
+    }
+
+    /// Whether the event inside, where it names an owner too, names the same one.
+    fn names_one_owner(&self) -> bool {
+        match self {
+            Self::Charge { owner, event: charge::Event::Reserved { owner: inside, .. }, .. }
+            | Self::Escrow { owner, event: escrow::Event::Held(escrow::Escrowed { owner: inside, .. }), .. } => {
+                owner == inside
+            }
+            Self::Minted(_) | Self::Charge { .. } | Self::Escrow { .. } => true,
+        }
+    }
+
+    /// Who is paid by it.
+    #[must_use]
+    pub const fn payee(&self) -> Option<PayeeId> {
+        match self {
+            Self::Escrow { event, .. } => match event {
+                escrow::Event::Settled { payee, .. } | escrow::Event::PartiallySettled { payee, .. } => Some(*payee),
+                escrow::Event::Held(_) | escrow::Event::Refunded { .. } => None,
+            },
+            Self::Minted(_) | Self::Charge { .. } => None,
         }
     }
 
@@ -248,20 +281,14 @@ impl Postings {
     }
 }
 
-/// What must be true for an entry to be admitted. The engine checks each and answers which one failed.
+/// What must be true for an entry to be admitted, besides the state that it was decided on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     /// The account must not end below zero.
     Floor(Account),
-    /// The charge must be in this state (`None`: must not exist).
-    ChargeState(ChargeId, Option<charge::State>),
-    /// The escrow must be in this state (`None`: must not exist).
-    EscrowState(EscrowId, Option<escrow::State>),
-    /// No entry may have this key yet.
-    KeyUnused(Key),
 }
 
-/// What happened, with its postings: ready to be admitted.
+/// What happened, with its postings and one owner: ready to be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     event: Event,
@@ -270,7 +297,10 @@ pub struct Entry {
 
 impl Entry {
     /// The entry that records `event`.
-    pub fn of(event: Event) -> Result<Self, Unbalanced> {
+    pub fn of(event: Event) -> Result<Self, EntryError> {
+        if !event.names_one_owner() {
+            return Err(EntryError::OwnerMismatch);
+        }
         let postings = event.postings()?;
         Ok(Self { event, postings })
     }
@@ -297,5 +327,20 @@ impl Entry {
     pub fn floors(&self) -> impl Iterator<Item = Guard> {
         let takes = |posting: &&Posting| posting.change < Change::ZERO && posting.account.side() == Side::Guarded;
         self.postings.iter().filter(takes).map(|posting| Guard::Floor(posting.account))
+    }
+}
+
+/// Why an event cannot be an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryError {
+    /// Its postings do not sum to zero, or their sum is out of range.
+    Unbalanced,
+    /// It is said to be of one owner, and names another inside.
+    OwnerMismatch,
+}
+
+impl From<Unbalanced> for EntryError {
+    fn from(Unbalanced: Unbalanced) -> Self {
+        Self::Unbalanced
     }
 }

@@ -15,7 +15,7 @@ pub const TEXT_BYTES_MAX: usize = 200;
 
 /// What an id names.
 pub trait IdKind: Copy + Eq + fmt::Debug + 'static {
-    /// What to call it in a message.
+    /// What to call such an id in a message.
     const NAME: &'static str;
 }
 
@@ -34,13 +34,13 @@ macro_rules! id_kinds {
 
 id_kinds! {
     /// Who owns credits: the `{id}` of `user:{id}:available`.
-    Owner as OwnerId, "account";
+    Owner as OwnerId, "account id";
     /// A charge, which is also the id of the request that it pays for.
-    OfCharge as ChargeId, "reservation";
+    OfCharge as ChargeId, "reservation id";
     /// An escrow.
-    OfEscrow as EscrowId, "escrow";
+    OfEscrow as EscrowId, "escrow id";
     /// Who earns an escrow.
-    Payee as PayeeId, "payee";
+    Payee as PayeeId, "payee id";
     /// A caller's idempotency key.
     OfKey as Key, "idempotency key";
     /// A short tag without spaces: a feature type, a model's name in a path.
@@ -58,13 +58,13 @@ pub struct Id<K> {
 /// Why a text is not an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAnId {
-    /// What was expected there.
+    /// What was expected there: [`IdKind::NAME`].
     pub expected: &'static str,
 }
 
 impl fmt::Display for NotAnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an {} id is 1 to {ID_BYTES_MAX} of A-Z a-z 0-9 _ -", self.expected)
+        write!(f, "the {} must be 1 to {ID_BYTES_MAX} of A-Z a-z 0-9 _ -", self.expected)
     }
 }
 impl std::error::Error for NotAnId {}
@@ -185,6 +185,20 @@ mod tests {
         {
             assert!(bad.parse::<OwnerId>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_refused_id_is_called_by_its_name() {
+        fn check<K: IdKind>(name: &str) {
+            let message = "a b".parse::<Id<K>>().unwrap_err().to_string();
+            assert_eq!(message, format!("the {name} must be 1 to 64 of A-Z a-z 0-9 _ -"));
+        }
+        check::<Owner>("account id");
+        check::<OfCharge>("reservation id");
+        check::<OfEscrow>("escrow id");
+        check::<Payee>("payee id");
+        check::<OfKey>("idempotency key");
+        check::<Tag>("label");
     }
 
     #[test]

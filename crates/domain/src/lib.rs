@@ -20,7 +20,7 @@ mod time;
 
 pub use account::{Account, NotAnAccount, Side};
 pub use charge::Charge;
-pub use entry::{Entry, Event, Guard, Kind, Mint, Posting, Postings, Unbalanced};
+pub use entry::{Entry, EntryError, Event, Guard, Kind, Mint, Posting, Postings, Unbalanced, ZeroMint, mint};
 pub use escrow::Escrow;
 pub use id::{
     ChargeId, EscrowId, ID_BYTES_MAX, Id, IdKind, Key, Label, NotAText, NotAnId, OwnerId, PayeeId, Reason,

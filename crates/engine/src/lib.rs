@@ -1,1 +1,32 @@
-//! (skeleton)
+//! The shell around the rules: one writer over the journal, what it keeps in memory and on disk, and what follows its tail.
+//!
+//! A request is decided by [`Ledger`] against the book, written into a batch, made durable by the journal, and only then
+//! answered. [`Engine`] runs that with threads; [`recovery`] builds it from the disk; projections follow the tail.
+#![deny(clippy::float_arithmetic)]
+
+mod book;
+mod clock;
+mod codec;
+mod engine;
+mod error;
+mod keys;
+mod ledger;
+mod projection;
+mod query;
+mod record;
+mod records;
+pub mod recovery;
+mod request;
+mod snapshot;
+mod table;
+mod upkeep;
+
+pub use clock::Clock;
+pub use engine::{Engine, Health, Policy};
+pub use error::{Action, Refusal};
+pub use ledger::{Corrupt, Ledger, Limits, OPEN_HOLDS_MAX};
+pub use projection::{Applied, Located, Projection, ProjectionFailed};
+pub use query::{Balance, HistoryEnd, Totals, View};
+pub use record::{Link, OwnerLink, Record};
+pub use request::{Answer, BATCH_MAX, Command, Fingerprint, LifeState, Outcome, Receipt, Request, TTL_DEFAULT};
+pub use upkeep::Tail;

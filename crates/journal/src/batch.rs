@@ -108,6 +108,24 @@ impl Batch {
         Ok(())
     }
 
+    /// Where the frame will stand.
+    #[must_use]
+    pub const fn start(&self) -> Location {
+        self.start
+    }
+
+    /// The frame's bytes so far.
+    #[must_use]
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// Gives the memory back for another batch.
+    #[must_use]
+    pub fn into_memory(self) -> Vec<u8> {
+        self.frame
+    }
+
     /// Fills the frame up to where the next one may start.
     pub(crate) fn pad(&mut self) {
         self.frame.resize(narrow(self.stored_bytes()), 0);

@@ -36,6 +36,6 @@ pub use frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, GENESIS, Hash, Hex, RECO
 pub use journal::{Config, End, Failed, Journal, SEGMENT_BYTES};
 pub use local::LocalDisk;
 pub use lock::{DirLock, LockError};
-pub use reader::{Frames, ReadError, read_record};
+pub use reader::{Frames, ReadError, open_segment, read_record, record_in};
 pub use recover::{Cut, OpenError, Recovered, Verified, verify};
 pub use segment::{JournalId, Location, SEGMENT_HEADER_BYTES};

@@ -150,6 +150,21 @@ impl<D: Disk> Frames<D> {
     }
 }
 
+/// Opens a segment's file for [`read_record`].
+pub fn open_segment<D: Disk>(disk: &D, segment: u32) -> io::Result<D::File> {
+    disk.open(&file_name(segment))
+}
+
+/// The body of the record at `location` in the bytes of a frame that stands at `start`.
+#[must_use]
+pub fn record_in(frame: &[u8], start: Location, location: Location) -> Option<&[u8]> {
+    if start.segment != location.segment {
+        return None;
+    }
+    let within = narrow(u64::from(location.byte.checked_sub(start.byte)?));
+    parse_record(frame.get(within..)?)
+}
+
 /// The body of the record at `location` in an open segment file.
 pub fn read_record<F: DiskFile>(file: &F, location: Location) -> Result<Vec<u8>, ReadError> {
     const HEADER: usize = 6;

@@ -1,0 +1,82 @@
+//! The disk's own floor: what one caller can have synced at all, with no ledger on top.
+
+use super::{Case, Measured, Outcome};
+use crate::error::BenchError;
+use crate::latency::Latencies;
+use crate::plan::Plan;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// About what one operation takes in a compact journal.
+const RECORD_BYTES: usize = 200;
+const FILE_BYTES: usize = 64 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What it is.
+#[must_use]
+pub fn about() -> String {
+    format!("pwrite of {RECORD_BYTES} B per operation into a zero-filled file, fdatasync per request; no ledger")
+}
+
+/// Writes and syncs twice a pair.
+///
+/// # Errors
+/// If the disk fails.
+pub fn measure(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchError> {
+    if case.callers > 1 {
+        return Ok(Outcome::Missing("a bare loop has one caller".to_owned()));
+    }
+    let path = dir.join("floor");
+    let file = zero_filled(&path).map_err(BenchError::io(format!("fill {}", path.display())))?;
+    let mut floor = Loop { file, offset: 0, record: vec![0x5a; RECORD_BYTES * case.batch], plan };
+    floor.run(plan.warm_up)?;
+    let (latencies, elapsed) = floor.run(plan.duration)?;
+    let pairs = latencies.len() / 2 * case.batch;
+    Ok(Outcome::Measured(Measured::new(pairs as u64, elapsed, latencies)))
+}
+
+/// Written, not `fallocate`d: the first write into allocated space converts extents, and the sync then pays for it.
+fn zero_filled(path: &Path) -> io::Result<File> {
+    let mut file = File::create(path)?;
+    let zeros = vec![0; CHUNK_BYTES];
+    for _ in 0..FILE_BYTES / CHUNK_BYTES {
+        file.write_all(&zeros)?;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+struct Loop<'a> {
+    file: File,
+    offset: usize,
+    record: Vec<u8>,
+    plan: &'a Plan,
+}
+
+impl Loop<'_> {
+    fn run(&mut self, duration: Duration) -> Result<(Latencies, Duration), BenchError> {
+        let mut latencies = Latencies::default();
+        let began = Instant::now();
+        while began.elapsed() < duration {
+            self.plan.stop.check()?;
+            for _half in ["reserve", "commit"] {
+                let asked = Instant::now();
+                self.write().map_err(BenchError::io("write and sync"))?;
+                latencies.record(asked.elapsed());
+            }
+        }
+        Ok((latencies, began.elapsed()))
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if self.offset + self.record.len() > FILE_BYTES {
+            self.offset = 0;
+        }
+        self.file.write_all_at(&self.record, self.offset as u64)?;
+        self.offset += self.record.len();
+        self.file.sync_data()
+    }
+}

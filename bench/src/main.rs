@@ -1,0 +1,76 @@
+//! `bench NAME [--quick]`: runs one benchmark, prints it and writes `target/bench/NAME.json`.
+//!
+//! Exits with 1 if a subject failed or the run was interrupted, with 2 if the command line makes no sense.
+
+use holdfast_bench::BenchError;
+use holdfast_bench::head::Head;
+use holdfast_bench::ledger;
+use holdfast_bench::plan::{Pace, Plan, Stop};
+use holdfast_bench::report::Report;
+use holdfast_bench::sandbox::Sandbox;
+use std::path::Path;
+use std::process::ExitCode;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+const OUTPUT_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
+const USAGE: &str = "usage: bench NAME [--quick]\nbenchmarks: ledger";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let pace = match words.as_slice() {
+        [ledger::NAME] => Pace::Full,
+        [ledger::NAME, "--quick"] | ["--quick", ledger::NAME] => Pace::Quick,
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(pace) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failed) => {
+            eprintln!("{failed} measurements failed");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(pace: Pace) -> Result<usize, BenchError> {
+    let output = Path::new(OUTPUT_DIR);
+    let stop = Stop::default();
+    listen(stop.clone())?;
+    let plan = Plan::new(pace, Sandbox::new(output)?, stop);
+    let head = Head::now(plan.sandbox.path(), plan.duration.as_secs_f64());
+    let mut report = Report::new(ledger::NAME, ledger::OURS, head);
+    let failed = ledger::run(&plan, &mut report)?;
+    report.finish();
+    report.write_json(output)?;
+    report.print(&mut std::io::stdout()).map_err(BenchError::io("print"))?;
+    Ok(failed)
+}
+
+/// Raises `stop` at the first signal, so that servers are stopped and files removed on the way out.
+fn listen(stop: Stop) -> Result<(), BenchError> {
+    let failed = || BenchError::io("listen for signals");
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(failed())?;
+    let (mut interrupt, mut terminate) = {
+        let _entered = runtime.enter();
+        (signal(SignalKind::interrupt()).map_err(failed())?, signal(SignalKind::terminate()).map_err(failed())?)
+    };
+    // May safely die: it holds nothing, and ends with the process.
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        });
+        stop.raise();
+    });
+    Ok(())
+}

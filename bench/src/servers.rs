@@ -1,0 +1,171 @@
+//! Private servers: started for one case, on a port of their own, as a user who is not root, and gone afterwards.
+//!
+//! # Invariants
+//! - Only one peer runs at a time, so that one's checkpoint or vacuum is not another's latency.
+//! - A server dies with the run even if the run is killed: `setpriv --pdeathsig` asks the kernel for it. Servers are therefore
+//!   started on the main thread (the kernel watches the thread, not the process) and in the foreground (`pg_ctl` would detach).
+
+pub mod postgres;
+pub mod redis;
+
+use crate::error::BenchError;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer for the first time.
+pub const READY_WITHIN: Duration = Duration::from_secs(20);
+/// How long between two looks at something that is not ready.
+pub const LOOK_EVERY: Duration = Duration::from_millis(20);
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How a server is made to end; in both ways at once, since its files are about to be removed.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    /// PostgreSQL's "immediate": it ends its processes but writes no checkpoint, which would burden the next subject.
+    Quit,
+    /// For one without processes of its own.
+    Kill,
+}
+
+impl Ending {
+    const fn signal(self) -> Signal {
+        match self {
+            Self::Quit => Signal::QUIT,
+            Self::Kill => Signal::KILL,
+        }
+    }
+
+    /// As `setpriv` calls it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Quit => "QUIT",
+            Self::Kill => "KILL",
+        }
+    }
+}
+
+/// A running server; stops it when dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    ending: Ending,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts `command` with its output in `log`; `ending` is what will end it.
+    fn start(mut command: Command, ending: Ending, log: PathBuf) -> Result<Self, BenchError> {
+        let failed = || BenchError::io(format!("open {}", log.display()));
+        let output = File::create(&log).map_err(failed())?;
+        let errors = output.try_clone().map_err(failed())?;
+        let program = command.get_program().to_owned();
+        let child = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn();
+        let child = child.map_err(BenchError::io(format!("start {}", program.display())))?;
+        Ok(Self { child, ending, log })
+    }
+
+    /// Whether waiting for it still makes sense.
+    fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// The end of what the server said, for an error message.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(3)..].join(" | ")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A server that is already gone is as good as one that is stopped.
+        let _ = kill_process(Pid::from_child(&self.child), self.ending.signal());
+        let asked = Instant::now();
+        while self.is_running() {
+            if asked.elapsed() > GONE_WITHIN {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Looks for a program where shells look for it.
+#[must_use]
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+/// A port nobody listens on now.
+///
+/// # Errors
+/// If the system has none.
+pub fn private_port() -> Result<u16, BenchError> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    listener.map(|address| address.port()).map_err(BenchError::io("find a free port"))
+}
+
+/// A command that runs as nobody in particular and gets `ending` when we die; `dir` becomes that user's own.
+fn unprivileged(program: &Path, ending: Ending, dir: &Path) -> Result<Command, BenchError> {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", ending.name()]).current_dir(dir);
+    // PostgreSQL refuses to run as root.
+    if rustix::process::geteuid().is_root() {
+        let user = unprivileged_user()?;
+        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid))
+            .map_err(BenchError::io("give a directory away"))?;
+        command.args([format!("--reuid={}", user.uid), format!("--regid={}", user.gid), "--clear-groups".to_owned()]);
+    }
+    command.arg("--").arg(program);
+    Ok(command)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct User {
+    uid: u32,
+    gid: u32,
+}
+
+fn unprivileged_user() -> Result<User, BenchError> {
+    let passwd = fs::read_to_string("/etc/passwd").map_err(BenchError::io("read /etc/passwd"))?;
+    let found = ["postgres", "nobody"].iter().find_map(|name| user_in(&passwd, name));
+    let none = || BenchError::Program { program: "setpriv".to_owned(), said: "no user postgres or nobody".to_owned() };
+    found.ok_or_else(none)
+}
+
+fn user_in(passwd: &str, name: &str) -> Option<User> {
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
+    let mut ids = line.split(':').skip(2).map(str::parse);
+    Some(User { uid: ids.next()?.ok()?, gid: ids.next()?.ok()? })
+}
+
+/// Runs a program to its end and fails with what it said.
+fn finish(mut command: Command, program: &str) -> Result<(), BenchError> {
+    let output = command.stdin(Stdio::null()).output().map_err(BenchError::io(format!("run {program}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " | ");
+    Err(BenchError::Program { program: program.to_owned(), said })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_the_whole_name() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nnobody2:x:7:8::/:\nnobody:x:65534:65533:nobody:/:/bin/false\n";
+        assert_eq!(user_in(passwd, "nobody"), Some(User { uid: 65_534, gid: 65_533 }));
+        assert_eq!(user_in(passwd, "postgres"), None);
+    }
+}

@@ -1,0 +1,8 @@
+//! The rules of the domain, from outside: every state × every command as tables, and the invariants as properties.
+
+mod charge_table;
+mod escrow_table;
+mod postings_table;
+mod properties;
+mod table;
+mod world;

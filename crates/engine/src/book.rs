@@ -1,0 +1,339 @@
+//! The book: every balance, every open hold, and nothing else. It is the fold of the journal, kept in memory.
+//!
+//! # Invariants
+//! - **No overdraft**: [`Book::prepare`] refuses an entry that would take a guarded account below zero. It is the only way
+//!   to the [`Prepared`] that [`Book::post`] needs.
+//! - **Conserved**: all balances sum to zero ([`Book::imbalance`]).
+
+use crate::error::Refusal;
+use crate::keys::{HashedMap, KeyHash};
+use crate::record::{Link, OwnerLink, Record};
+use crate::table::{FrozenTable, Row, Table};
+use holdfast_domain::charge::{Charge, Hold};
+use holdfast_domain::escrow::{Escrow, Escrowed};
+use holdfast_domain::{
+    Account, Change, ChargeId, CreditUnit, Entry, EscrowId, Guard, Overflow, OwnerId, PayeeId, Timestamp,
+};
+use holdfast_journal::Location;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// An owner's balances, and the end of the owner's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) available: CreditUnit,
+    pub(crate) held: CreditUnit,
+    /// The offset of the last entry in the history.
+    pub(crate) last: u64,
+    /// How many entries the history has.
+    pub(crate) entries: u64,
+    pub(crate) open_holds: u32,
+}
+
+impl Owner {
+    const NEW: Self = Self { available: CreditUnit::ZERO, held: CreditUnit::ZERO, last: 0, entries: 0, open_holds: 0 };
+}
+
+/// A payee's balance, and the end of the payee's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Payee {
+    pub(crate) balance: CreditUnit,
+    pub(crate) last: u64,
+    pub(crate) entries: u64,
+}
+
+impl Payee {
+    const NEW: Self = Self { balance: CreditUnit::ZERO, last: 0, entries: 0 };
+}
+
+/// An open reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OpenCharge {
+    pub(crate) id: ChargeId,
+    pub(crate) hold: Hold,
+    /// Its newest record.
+    pub(crate) last: Location,
+}
+
+/// An open escrow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OpenEscrow {
+    pub(crate) id: EscrowId,
+    pub(crate) escrowed: Escrowed,
+    /// Its newest record.
+    pub(crate) last: Location,
+}
+
+const SHARDS: usize = 64;
+
+/// A map in shared shards: cloning it is cheap, and writing to a clone copies one shard.
+#[derive(Debug, Clone)]
+pub(crate) struct Shards<V>(Vec<Arc<HashedMap<V>>>);
+
+impl<V: Clone> Shards<V> {
+    fn new() -> Self {
+        Self(vec![Arc::default(); SHARDS])
+    }
+
+    const fn shard(key: KeyHash) -> usize {
+        (key.0 >> 122) as usize
+    }
+
+    pub(crate) fn get(&self, key: KeyHash) -> Option<&V> {
+        self.0[Self::shard(key)].get(&key.0)
+    }
+
+    pub(crate) fn insert(&mut self, key: KeyHash, value: V) -> Option<V> {
+        Arc::make_mut(&mut self.0[Self::shard(key)]).insert(key.0, value)
+    }
+
+    pub(crate) fn remove(&mut self, key: KeyHash) -> Option<V> {
+        Arc::make_mut(&mut self.0[Self::shard(key)]).remove(&key.0)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.0.iter().flat_map(|shard| shard.values())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(|shard| shard.len()).sum()
+    }
+}
+
+/// The balances of the books' outer ends, and of all escrows together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct System {
+    pub(crate) revenue: Change,
+    pub(crate) treasury: Change,
+    pub(crate) escrowed: Change,
+}
+
+/// The book as it stood at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct FrozenBook {
+    pub(crate) system: System,
+    pub(crate) owners: FrozenTable<Owner>,
+    pub(crate) payees: FrozenTable<Payee>,
+    pub(crate) charges: Shards<OpenCharge>,
+    pub(crate) escrows: Shards<OpenEscrow>,
+    pub(crate) last_at: Timestamp,
+}
+
+/// Every balance and every open hold.
+pub(crate) struct Book {
+    pub(crate) system: System,
+    pub(crate) owners: Table<Owner>,
+    pub(crate) payees: Table<Payee>,
+    pub(crate) charges: Shards<OpenCharge>,
+    pub(crate) escrows: Shards<OpenEscrow>,
+    expiries: BTreeSet<(Timestamp, u128)>,
+    /// The moment of the newest entry: time does not run backwards in a journal.
+    pub(crate) last_at: Timestamp,
+}
+
+/// The balances that one entry can touch.
+#[derive(Debug, Clone, Copy)]
+struct Balances {
+    available: Change,
+    held: Change,
+    payee: Change,
+    system: System,
+}
+
+impl Balances {
+    /// The balance of an account that the entry posts to. An entry has one owner and at most one payee and one escrow; an
+    /// escrow's own floor is its life, which leaves with exactly what it held.
+    const fn of(&mut self, account: &Account) -> &mut Change {
+        match account {
+            Account::Available(_) => &mut self.available,
+            Account::Held(_) => &mut self.held,
+            Account::Escrow(_) => &mut self.system.escrowed,
+            Account::Payee(_) => &mut self.payee,
+            Account::Revenue => &mut self.system.revenue,
+            Account::Treasury => &mut self.system.treasury,
+        }
+    }
+}
+
+/// The balances that an entry leads to, all of them allowed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prepared {
+    owner: OwnerId,
+    available: CreditUnit,
+    held: CreditUnit,
+    previous: Owner,
+    payee: Option<(PayeeId, CreditUnit, Payee)>,
+    system: System,
+}
+
+impl Prepared {
+    /// What a record says of the owner's history.
+    pub(crate) fn owner_link(&self) -> OwnerLink {
+        let Owner { last, entries, .. } = self.previous;
+        OwnerLink { available: Link { balance: self.available, previous: last, number: entries + 1 }, held: self.held }
+    }
+
+    /// What a record says of the payee's history.
+    pub(crate) fn payee_link(&self) -> Option<Link> {
+        self.payee.map(|(_, balance, before)| Link { balance, previous: before.last, number: before.entries + 1 })
+    }
+}
+
+impl Book {
+    pub(crate) fn new() -> Self {
+        Self {
+            system: System { revenue: Change::ZERO, treasury: Change::ZERO, escrowed: Change::ZERO },
+            owners: Table::new(),
+            payees: Table::new(),
+            charges: Shards::new(),
+            escrows: Shards::new(),
+            expiries: BTreeSet::new(),
+            last_at: Timestamp::EPOCH,
+        }
+    }
+
+    pub(crate) fn owner(&self, owner: OwnerId) -> Option<&Owner> {
+        self.owners.find(owner.as_bytes()).map(|row| self.owners.row(row))
+    }
+
+    pub(crate) fn payee(&self, payee: PayeeId) -> Option<&Payee> {
+        self.payees.find(payee.as_bytes()).map(|row| self.payees.row(row))
+    }
+
+    /// The balances that `entry` leads to, or the refusal of the guard that it breaks. Changes nothing.
+    pub(crate) fn prepare(&self, entry: &Entry) -> Result<Prepared, Refusal> {
+        let owner = entry.event().owner();
+        let previous = self.owner(owner).copied().unwrap_or(Owner::NEW);
+        let payee = entry.event().payee().map(|payee| (payee, self.payee(payee).copied().unwrap_or(Payee::NEW)));
+        let before = Balances {
+            available: Change::plus(previous.available),
+            held: Change::plus(previous.held),
+            payee: payee.map_or(Change::ZERO, |(_, payee)| Change::plus(payee.balance)),
+            system: self.system,
+        };
+        let mut after = before;
+        for posting in entry.postings().iter() {
+            let balance = after.of(&posting.account);
+            *balance = balance.checked_add(posting.change)?;
+        }
+        for Guard::Floor(account) in entry.floors() {
+            let (mut before, left) = (before, *after.of(&account));
+            if left < Change::ZERO {
+                let available = before.of(&account).amount()?;
+                let missing = CreditUnit::new(left.units().unsigned_abs())?;
+                return Err(Refusal::InsufficientBalance { available, required: available.checked_add(missing)? });
+            }
+        }
+        Ok(Prepared {
+            owner,
+            available: after.available.amount()?,
+            held: after.held.amount()?,
+            previous,
+            payee: payee.map(|(id, before)| Ok::<_, Overflow>((id, after.payee.amount()?, before))).transpose()?,
+            system: after.system,
+        })
+    }
+
+    /// Takes over the balances of an entry that was prepared against this very book, with nothing posted in between.
+    pub(crate) fn post(&mut self, prepared: &Prepared, offset: u64, at: Timestamp) {
+        let Prepared { owner, available, held, payee, system, .. } = *prepared;
+        let row = self.owners.find_or_insert(owner.as_bytes(), || Owner::NEW);
+        let owner = self.owners.row_mut(row);
+        (owner.available, owner.held, owner.last) = (available, held, offset);
+        owner.entries += 1;
+        if let Some((payee, balance, _)) = payee {
+            let row = self.payees.find_or_insert(payee.as_bytes(), || Payee::NEW);
+            let payee = self.payees.row_mut(row);
+            (payee.balance, payee.last) = (balance, offset);
+            payee.entries += 1;
+        }
+        self.system = system;
+        self.last_at = at;
+    }
+
+    /// Puts a charge in its new state: open charges are kept here, closed ones are on the disk.
+    pub(crate) fn put_charge(&mut self, key: KeyHash, id: ChargeId, charge: &Charge, last: Location) {
+        let before = match charge {
+            Charge::Held(hold) => {
+                self.expiries.insert((hold.expires_at, key.0));
+                self.charges.insert(key, OpenCharge { id, hold: *hold, last })
+            }
+            Charge::Committed(_)
+            | Charge::Acked(_)
+            | Charge::Failed(_)
+            | Charge::Voided(_)
+            | Charge::Released(_)
+            | Charge::AutoReleased(_) => self.charges.remove(key),
+        };
+        let is_open = matches!(charge, Charge::Held(_));
+        if let Some(OpenCharge { hold: before, .. }) = before {
+            if !matches!(charge, Charge::Held(hold) if hold.expires_at == before.expires_at) {
+                self.expiries.remove(&(before.expires_at, key.0));
+            }
+            if !is_open {
+                self.owner_mut(charge.owner()).open_holds -= 1;
+            }
+        } else if is_open {
+            self.owner_mut(charge.owner()).open_holds += 1;
+        }
+    }
+
+    /// Puts an escrow in its new state.
+    pub(crate) fn put_escrow(&mut self, key: KeyHash, id: EscrowId, escrow: &Escrow, last: Location) {
+        match escrow {
+            Escrow::Held(escrowed) => self.escrows.insert(key, OpenEscrow { id, escrowed: *escrowed, last }),
+            Escrow::Settled(_) | Escrow::Refunded(_) | Escrow::Partial(_) => self.escrows.remove(key),
+        };
+    }
+
+    fn owner_mut(&mut self, owner: OwnerId) -> &mut Owner {
+        let row: Row = self.owners.find_or_insert(owner.as_bytes(), || Owner::NEW);
+        self.owners.row_mut(row)
+    }
+
+    /// The holds whose time has come, oldest first.
+    pub(crate) fn due(&self, now: Timestamp, at_most: usize) -> Vec<ChargeId> {
+        let due = self.expiries.iter().take_while(|(expires_at, _)| *expires_at <= now).take(at_most);
+        due.filter_map(|(_, key)| self.charges.get(KeyHash(*key)).map(|open| open.id)).collect()
+    }
+
+    /// When the next hold's time comes.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.expiries.first().map(|(expires_at, _)| *expires_at)
+    }
+
+    /// The sum of all balances: zero, unless the book is wrong.
+    pub(crate) fn imbalance(&self) -> i128 {
+        let owners =
+            self.owners.iter().map(|(_, owner)| i128::from(owner.available.units()) + i128::from(owner.held.units()));
+        let payees = self.payees.iter().map(|(_, payee)| i128::from(payee.balance.units()));
+        let System { revenue, treasury, escrowed } = self.system;
+        let system = [revenue, treasury, escrowed].map(|balance| i128::from(balance.units()));
+        owners.chain(payees).chain(system).sum()
+    }
+
+    /// The difference between what owners' accounts say is held and what open holds add up to: zero, unless the book is
+    /// wrong.
+    pub(crate) fn hold_imbalance(&self) -> i128 {
+        let held: i128 = self.owners.iter().map(|(_, owner)| i128::from(owner.held.units())).sum();
+        let holds: i128 = self.charges.values().map(|open| i128::from(open.hold.held.units())).sum();
+        let escrows: i128 = self.escrows.values().map(|open| i128::from(open.escrowed.amount.units())).sum();
+        held - holds + i128::from(self.system.escrowed.units()) - escrows
+    }
+
+    pub(crate) fn freeze(&self) -> FrozenBook {
+        FrozenBook {
+            system: self.system,
+            owners: self.owners.freeze(),
+            payees: self.payees.freeze(),
+            charges: self.charges.clone(),
+            escrows: self.escrows.clone(),
+            last_at: self.last_at,
+        }
+    }
+
+    /// Whether a record says of its owner and payee what the book says: the check that a replay makes of every entry.
+    pub(crate) fn agrees(prepared: &Prepared, record: &Record) -> bool {
+        prepared.owner_link() == record.owner && prepared.payee_link() == record.payee
+    }
+}

@@ -1,0 +1,252 @@
+//! What can be asked of the books as they stand: balances, open holds, and any charge or escrow, however old.
+
+use crate::error::Refusal;
+use crate::ledger::Ledger;
+use crate::record::Record;
+use holdfast_domain::charge::{Charge, Hold};
+use holdfast_domain::escrow::Escrow;
+use holdfast_domain::{Account, Change, ChargeId, CreditUnit, EscrowId, Key, OwnerId, Timestamp};
+use holdfast_journal::{Batch, Disk};
+
+/// The books between two requests.
+pub struct View<'a> {
+    ledger: &'a dyn Books,
+    now: Timestamp,
+}
+
+/// An owner's balances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Balance {
+    /// What can be spent.
+    pub available: CreditUnit,
+    /// What open reservations hold.
+    pub held: CreditUnit,
+    /// How many reservations are open.
+    pub open_holds: u32,
+    /// The last entry of the owner's history.
+    pub last: u64,
+    /// How many entries the owner's history has.
+    pub entries: u64,
+}
+
+/// The end of an account holder's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryEnd {
+    /// The last entry; 0 if there is none.
+    pub last: u64,
+    /// How many entries there are.
+    pub entries: u64,
+}
+
+/// The ledger, whatever disk it is on.
+trait Books {
+    fn balance(&self, owner: OwnerId) -> Option<Balance>;
+    fn account(&self, account: &Account) -> Option<Change>;
+    fn history_end(&self, account: &Account) -> Option<HistoryEnd>;
+    fn owners(&self, after: Option<OwnerId>, at_most: usize) -> Vec<(OwnerId, Balance)>;
+    fn totals(&self) -> Totals;
+    fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, Hold)>;
+    fn charge(&self, id: ChargeId) -> Result<Option<Charge>, Refusal>;
+    fn escrow(&self, id: EscrowId) -> Result<Option<Escrow>, Refusal>;
+    fn by_key(&self, key: &Key) -> Result<Option<Record>, Refusal>;
+    fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal>;
+}
+
+/// The sums over the whole book.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    /// How many owners there are.
+    pub owners: usize,
+    /// How many payees there are.
+    pub payees: usize,
+    /// How many reservations are open.
+    pub open_charges: usize,
+    /// How many escrows are open.
+    pub open_escrows: usize,
+    /// `system:revenue`.
+    pub revenue: Change,
+    /// `treasury:usdc_received`.
+    pub treasury: Change,
+    /// The sum over all accounts: zero.
+    pub imbalance: i128,
+}
+
+struct At<'a, D: Disk> {
+    ledger: &'a Ledger<D>,
+    batch: &'a Batch,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn with<D: Disk, T>(
+        ledger: &Ledger<D>,
+        batch: &Batch,
+        now: Timestamp,
+        look: impl FnOnce(&View<'_>) -> T,
+    ) -> T {
+        let at = At { ledger, batch };
+        look(&View { ledger: &at, now })
+    }
+
+    /// The moment of the look.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// An owner's balances.
+    #[must_use]
+    pub fn balance(&self, owner: OwnerId) -> Option<Balance> {
+        self.ledger.balance(owner)
+    }
+
+    /// The balance of any account; `None` if it has never been posted to.
+    #[must_use]
+    pub fn account(&self, account: &Account) -> Option<Change> {
+        self.ledger.account(account)
+    }
+
+    /// The end of an account holder's history; `None` for accounts without one.
+    #[must_use]
+    pub fn history_end(&self, account: &Account) -> Option<HistoryEnd> {
+        self.ledger.history_end(account)
+    }
+
+    /// Owners in the order of their names, after a given one.
+    #[must_use]
+    pub fn owners(&self, after: Option<OwnerId>, at_most: usize) -> Vec<(OwnerId, Balance)> {
+        self.ledger.owners(after, at_most)
+    }
+
+    /// The sums over the whole book.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.ledger.totals()
+    }
+
+    /// Open reservations, those that end first before the others.
+    #[must_use]
+    pub fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, Hold)> {
+        self.ledger.open_charges(owner, at_most)
+    }
+
+    /// A charge, open or closed, however old.
+    pub fn charge(&self, id: ChargeId) -> Result<Option<Charge>, Refusal> {
+        self.ledger.charge(id)
+    }
+
+    /// An escrow, open or closed, however old.
+    pub fn escrow(&self, id: EscrowId) -> Result<Option<Escrow>, Refusal> {
+        self.ledger.escrow(id)
+    }
+
+    /// The entry that a caller's key made.
+    pub fn by_key(&self, key: &Key) -> Result<Option<Record>, Refusal> {
+        self.ledger.by_key(key)
+    }
+
+    /// Every entry of a charge's life, oldest first.
+    pub fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal> {
+        self.ledger.life(id)
+    }
+}
+
+impl<D: Disk> Books for At<'_, D> {
+    fn balance(&self, owner: OwnerId) -> Option<Balance> {
+        self.ledger.book.owner(owner).map(balance)
+    }
+
+    fn account(&self, account: &Account) -> Option<Change> {
+        let book = &self.ledger.book;
+        match account {
+            Account::Available(owner) => book.owner(*owner).map(|owner| Change::plus(owner.available)),
+            Account::Held(owner) => book.owner(*owner).map(|owner| Change::plus(owner.held)),
+            Account::Payee(payee) => book.payee(*payee).map(|payee| Change::plus(payee.balance)),
+            Account::Escrow(id) => {
+                let open = book.escrows.get(Ledger::<D>::escrow_key(*id));
+                open.filter(|open| open.id == *id).map(|open| Change::plus(open.escrowed.amount))
+            }
+            Account::Revenue => Some(book.system.revenue),
+            Account::Treasury => Some(book.system.treasury),
+        }
+    }
+
+    fn history_end(&self, account: &Account) -> Option<HistoryEnd> {
+        let book = &self.ledger.book;
+        match account {
+            Account::Available(owner) | Account::Held(owner) => {
+                book.owner(*owner).map(|owner| HistoryEnd { last: owner.last, entries: owner.entries })
+            }
+            Account::Payee(payee) => {
+                book.payee(*payee).map(|payee| HistoryEnd { last: payee.last, entries: payee.entries })
+            }
+            Account::Escrow(_) | Account::Revenue | Account::Treasury => None,
+        }
+    }
+
+    fn owners(&self, after: Option<OwnerId>, at_most: usize) -> Vec<(OwnerId, Balance)> {
+        let parse = |(name, owner)| Some((OwnerId::from_bytes(name).ok()?, balance(owner)));
+        let mut owners: Vec<_> = self.ledger.book.owners.iter().filter_map(parse).collect();
+        owners.retain(|(owner, _)| after.is_none_or(|after| *owner > after));
+        owners.sort_unstable_by_key(|(owner, _)| *owner);
+        owners.truncate(at_most);
+        owners
+    }
+
+    fn totals(&self) -> Totals {
+        let book = &self.ledger.book;
+        Totals {
+            owners: book.owners.len(),
+            payees: book.payees.len(),
+            open_charges: book.charges.len(),
+            open_escrows: book.escrows.len(),
+            revenue: book.system.revenue,
+            treasury: book.system.treasury,
+            imbalance: book.imbalance(),
+        }
+    }
+
+    fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, Hold)> {
+        let open = self.ledger.book.charges.values();
+        let mut found: Vec<_> = open
+            .filter(|open| owner.is_none_or(|owner| open.hold.owner == owner))
+            .map(|open| (open.id, open.hold))
+            .collect();
+        found.sort_unstable_by_key(|(id, hold)| (hold.expires_at, *id));
+        found.truncate(at_most);
+        found
+    }
+
+    fn charge(&self, id: ChargeId) -> Result<Option<Charge>, Refusal> {
+        let found = self.ledger.charge(Ledger::<D>::charge_key(id), id, self.batch)?;
+        Ok(found.map(|(charge, _)| charge))
+    }
+
+    fn escrow(&self, id: EscrowId) -> Result<Option<Escrow>, Refusal> {
+        let found = self.ledger.escrow(Ledger::<D>::escrow_key(id), id, self.batch)?;
+        Ok(found.map(|(escrow, _)| escrow))
+    }
+
+    fn by_key(&self, key: &Key) -> Result<Option<Record>, Refusal> {
+        let Some(location) = self.ledger.key_location(key)? else { return Ok(None) };
+        self.ledger.records.read(location, self.batch).map(Some)
+    }
+
+    fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal> {
+        let Some((_, last)) = self.ledger.charge(Ledger::<D>::charge_key(id), id, self.batch)? else {
+            return Ok(Vec::new());
+        };
+        let mut records = self.ledger.records.life(last, self.batch)?;
+        records.reverse();
+        Ok(records)
+    }
+}
+
+const fn balance(owner: &crate::book::Owner) -> Balance {
+    Balance {
+        available: owner.available,
+        held: owner.held,
+        open_holds: owner.open_holds,
+        last: owner.last,
+        entries: owner.entries,
+    }
+}

@@ -1,0 +1,125 @@
+//! Reading records back by their place: from the batch being filled, from batches not yet durable, else from the disk.
+
+use crate::error::Refusal;
+use crate::record::Record;
+use holdfast_domain::charge::{Charge, Event as ChargeEvent};
+use holdfast_domain::escrow::{Escrow, Event as EscrowEvent};
+use holdfast_domain::{ChargeId, EscrowId, Event};
+use holdfast_journal::{Batch, Disk, Location, open_segment, read_record, record_in};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+/// Segment files kept open for look-ups.
+const OPEN_FILES_MAX: usize = 64;
+
+/// A frame that has been decided and is not known to be durable yet.
+struct Pending {
+    start: Location,
+    end: Location,
+    frame: Vec<u8>,
+}
+
+/// Every record there is, wherever it is now.
+pub(crate) struct Records<D: Disk> {
+    disk: D,
+    pending: VecDeque<Pending>,
+    files: RefCell<BTreeMap<u32, D::File>>,
+}
+
+impl<D: Disk> Records<D> {
+    pub(crate) const fn new(disk: D) -> Self {
+        Self { disk, pending: VecDeque::new(), files: RefCell::new(BTreeMap::new()) }
+    }
+
+    /// Keeps a closed batch readable until it is durable.
+    pub(crate) fn keep(&mut self, batch: &Batch) {
+        if !batch.is_empty() {
+            let (start, end) = (batch.start(), batch.end().location);
+            self.pending.push_back(Pending { start, end, frame: batch.frame().to_vec() });
+        }
+    }
+
+    /// Lets go of what is on the disk now.
+    pub(crate) fn durable(&mut self, end: Location) {
+        while self.pending.front().is_some_and(|pending| pending.end <= end) {
+            self.pending.pop_front();
+        }
+    }
+
+    /// The record at `location`.
+    pub(crate) fn read(&self, location: Location, batch: &Batch) -> Result<Record, Refusal> {
+        let unreadable = || Refusal::Unreadable(format!("no entry at {location}"));
+        let in_batch = (location >= batch.start()).then(|| record_in(batch.frame(), batch.start(), location)).flatten();
+        let in_memory = in_batch.or_else(|| {
+            let pending = self.pending.iter().find(|pending| (pending.start..pending.end).contains(&location))?;
+            record_in(&pending.frame, pending.start, location)
+        });
+        match in_memory {
+            Some(body) => Record::decode(body).ok_or_else(unreadable),
+            None => Record::decode(&self.read_disk(location)?).ok_or_else(unreadable),
+        }
+    }
+
+    fn read_disk(&self, location: Location) -> Result<Vec<u8>, Refusal> {
+        let unreadable = |error: &dyn std::fmt::Display| Refusal::Unreadable(error.to_string());
+        let mut files = self.files.borrow_mut();
+        if !files.contains_key(&location.segment) {
+            if files.len() >= OPEN_FILES_MAX {
+                files.pop_first();
+            }
+            let opened: io::Result<D::File> = open_segment(&self.disk, location.segment);
+            files.insert(location.segment, opened.map_err(|error| unreadable(&error))?);
+        }
+        let file = files.get(&location.segment).ok_or(Refusal::UnknownCharge)?;
+        read_record(file, location).map_err(|error| unreadable(&error))
+    }
+
+    /// The records of a life, newest first, from `last` back to the one that began it.
+    pub(crate) fn life(&self, last: Location, batch: &Batch) -> Result<Vec<Record>, Refusal> {
+        let mut records = Vec::new();
+        let mut next = Some(last);
+        while let Some(location) = next {
+            let record = self.read(location, batch)?;
+            next = record.life_previous;
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// A closed charge, folded from its records; `None` if the records are another's.
+    pub(crate) fn charge(&self, id: ChargeId, last: Location, batch: &Batch) -> Result<Option<Charge>, Refusal> {
+        let corrupt = || Refusal::Unreadable(format!("the entries of reservation {id} do not follow each other"));
+        let mut charge = None;
+        for record in self.life(last, batch)?.iter().rev() {
+            let Some(event) = charge_event(&record.event, id) else { return Ok(None) };
+            charge = Some(Charge::apply(charge, event).map_err(|_| corrupt())?);
+        }
+        Ok(charge)
+    }
+
+    /// A closed escrow, folded from its records; `None` if the records are another's.
+    pub(crate) fn escrow(&self, id: EscrowId, last: Location, batch: &Batch) -> Result<Option<Escrow>, Refusal> {
+        let corrupt = || Refusal::Unreadable(format!("the entries of escrow {id} do not follow each other"));
+        let mut escrow = None;
+        for record in self.life(last, batch)?.iter().rev() {
+            let Some(event) = escrow_event(&record.event, id) else { return Ok(None) };
+            escrow = Some(Escrow::apply(escrow, event).map_err(|_| corrupt())?);
+        }
+        Ok(escrow)
+    }
+}
+
+fn charge_event(event: &Event, of: ChargeId) -> Option<&ChargeEvent> {
+    match event {
+        Event::Charge { id, event, .. } if *id == of => Some(event),
+        Event::Charge { .. } | Event::Minted(_) | Event::Escrow { .. } => None,
+    }
+}
+
+fn escrow_event(event: &Event, of: EscrowId) -> Option<&EscrowEvent> {
+    match event {
+        Event::Escrow { id, event, .. } if *id == of => Some(event),
+        Event::Escrow { .. } | Event::Minted(_) | Event::Charge { .. } => None,
+    }
+}

@@ -1,0 +1,255 @@
+//! What callers ask of the engine, and what they are told.
+
+use crate::error::Refusal;
+use holdfast_domain::charge::{self, Actual, Finality, Reserve, Terms};
+use holdfast_domain::escrow;
+use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Label, OwnerId, PayeeId, Reason, Span, Timestamp};
+
+/// The most requests in one batch.
+pub const BATCH_MAX: usize = 8_190;
+
+/// A command, who gives it, and the key that makes it happen once.
+///
+/// Without a key, a command is named by what it acts on: a reserve by its charge, a final commit, release, void or
+/// acknowledgement by the charge that can have only one. Commands that can be meant twice (a mint, an increase, an extension, a
+/// partial commit) are refused without one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The caller's idempotency key.
+    pub key: Option<Key>,
+    /// Who gives it, for the record.
+    pub actor: Label,
+    /// What to do.
+    pub command: Command,
+}
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Credit an account.
+    Mint {
+        /// Whose.
+        owner: OwnerId,
+        /// How much.
+        amount: CreditUnit,
+        /// Why.
+        reason: Reason,
+    },
+    /// Set money aside for work to come.
+    Reserve {
+        /// The charge that begins with it.
+        charge: ChargeId,
+        /// Whose, how much, on what terms.
+        reserve: Reserve,
+    },
+    /// Move a charge on.
+    Charge {
+        /// Which.
+        charge: ChargeId,
+        /// How.
+        command: charge::Command,
+    },
+    /// Set money aside in escrow.
+    Hold {
+        /// The escrow that begins with it. Not part of the body: a retry may come with a fresh one.
+        escrow: EscrowId,
+        /// Whose, how much, what for.
+        hold: escrow::Hold,
+    },
+    /// Move an escrow on.
+    Escrow {
+        /// Which.
+        escrow: EscrowId,
+        /// How.
+        command: escrow::Command,
+    },
+}
+
+impl Command {
+    /// Whether the command can only be told from its repetition by a key.
+    #[must_use]
+    pub const fn needs_key(&self) -> bool {
+        match self {
+            Self::Mint { .. } | Self::Hold { .. } => true,
+            Self::Reserve { .. } | Self::Escrow { .. } => false,
+            Self::Charge { command, .. } => match command {
+                charge::Command::Increase { .. } | charge::Command::Extend { .. } => true,
+                charge::Command::Commit { finality, .. } => matches!(finality, Finality::Partial),
+                charge::Command::Start
+                | charge::Command::Release
+                | charge::Command::Expire
+                | charge::Command::Void { .. }
+                | charge::Command::Ack
+                | charge::Command::Fail { .. } => false,
+            },
+        }
+    }
+}
+
+/// What an accepted request did. The same request again gets an equal receipt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// The entry's place in the journal's order. Everything up to it is durable.
+    pub offset: u64,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// What happened.
+    pub event: Event,
+    /// The state that it left the charge or escrow in.
+    pub state: LifeState,
+    /// What the owner could spend after it.
+    pub available: CreditUnit,
+    /// What the owner's open reservations held after it.
+    pub held: CreditUnit,
+}
+
+/// The state of whatever an entry is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LifeState {
+    /// A mint has no life.
+    None,
+    /// Of a charge.
+    Charge(charge::State),
+    /// Of an escrow.
+    Escrow(escrow::State),
+}
+
+impl LifeState {
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "done",
+            Self::Charge(state) => state.name(),
+            Self::Escrow(state) => state.name(),
+        }
+    }
+
+    /// Whether the hold has ended.
+    #[must_use]
+    pub const fn is_closed(self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Charge(state) => !matches!(state, charge::State::Held),
+            Self::Escrow(state) => !matches!(state, escrow::State::Held),
+        }
+    }
+}
+
+/// Whether this request did it, or an earlier one with the same key and body.
+#[must_use]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// This request did it.
+    Applied(Receipt),
+    /// An earlier request did it; nothing was written now.
+    Replayed(Receipt),
+}
+
+impl Outcome {
+    /// What was done, by whichever request.
+    #[must_use]
+    pub const fn receipt(&self) -> &Receipt {
+        match self {
+            Self::Applied(receipt) | Self::Replayed(receipt) => receipt,
+        }
+    }
+}
+
+/// The answer to one request.
+pub type Answer = Result<Outcome, Refusal>;
+
+/// Hashes a request's body, so that a key used again with another one is noticed.
+pub(crate) fn fingerprint(command: &Command) -> Fingerprint {
+    let mut body = Vec::with_capacity(192);
+    match command {
+        Command::Mint { owner, amount, reason } => {
+            put(&mut body, 0, &[owner.as_bytes(), reason.as_str().as_bytes()], &[amount.units()]);
+        }
+        Command::Reserve { charge, reserve } => {
+            let Reserve { owner, amount, terms, ttl } = reserve;
+            put(&mut body, 1, &[charge.as_bytes(), owner.as_bytes()], &[amount.units(), ttl.millis()]);
+            put_terms(&mut body, terms);
+        }
+        Command::Charge { charge, command } => put_charge(&mut body, *charge, command),
+        Command::Hold { hold, .. } => {
+            let texts = [hold.owner.as_bytes(), hold.feature.as_bytes()];
+            put(&mut body, 3, &texts, &[hold.amount.units()]);
+        }
+        Command::Escrow { escrow, command } => put_escrow(&mut body, *escrow, *command),
+    }
+    let hash = blake3::hash(&body);
+    Fingerprint(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+}
+
+/// The hash of a request's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint(pub [u8; 16]);
+
+/// Appends a tag, texts with their lengths, and numbers: no two different bodies give the same bytes.
+fn put(body: &mut Vec<u8>, tag: u8, texts: &[&[u8]], numbers: &[u64]) {
+    body.push(tag);
+    for text in texts {
+        body.push(u8::try_from(text.len()).expect("ids and reasons are at most 200 bytes"));
+        body.extend_from_slice(text);
+    }
+    for number in numbers {
+        body.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn put_terms(body: &mut Vec<u8>, terms: &Terms) {
+    let policy = match terms.overrun {
+        charge::Overrun::Cap => 0,
+        charge::Overrun::Available => 1,
+        charge::Overrun::Refuse => 2,
+    };
+    let expiry = match terms.on_expiry {
+        charge::OnExpiry::Release => 0,
+        charge::OnExpiry::ChargeEstimate => 1,
+    };
+    put(body, policy, &[], &[]);
+    put(body, expiry, &[], &[]);
+    if let Some(rates) = terms.rates {
+        put(body, 1, &[], &[rates.input.get(), rates.output.get(), rates.credits_per_usd.get()]);
+    }
+}
+
+fn put_charge(body: &mut Vec<u8>, charge: ChargeId, command: &charge::Command) {
+    let id = charge.as_bytes();
+    match command {
+        charge::Command::Start => put(body, 10, &[id], &[]),
+        charge::Command::Increase { amount } => put(body, 11, &[id], &[amount.units()]),
+        charge::Command::Extend { ttl } => put(body, 12, &[id], &[ttl.millis()]),
+        charge::Command::Commit { actual, finality } => {
+            let finality = match finality {
+                Finality::Final => 13,
+                Finality::Partial => 14,
+            };
+            match actual {
+                Actual::Credits(amount) => put(body, finality, &[id], &[0, amount.units()]),
+                Actual::Usage(usage) => put(body, finality, &[id], &[1, usage.input, usage.output]),
+            }
+        }
+        charge::Command::Release => put(body, 15, &[id], &[]),
+        charge::Command::Expire => put(body, 16, &[id], &[]),
+        charge::Command::Void { reason } => put(body, 17, &[id, reason.as_str().as_bytes()], &[]),
+        charge::Command::Ack => put(body, 18, &[id], &[]),
+        charge::Command::Fail { reason } => put(body, 19, &[id, reason.as_str().as_bytes()], &[]),
+    }
+}
+
+fn put_escrow(body: &mut Vec<u8>, escrow: EscrowId, command: escrow::Command) {
+    let id = escrow.as_bytes();
+    let text = |payee: &PayeeId| payee.as_bytes().to_vec();
+    match command {
+        escrow::Command::Settle { payee } => put(body, 20, &[id, &text(&payee)], &[]),
+        escrow::Command::Refund => put(body, 21, &[id], &[]),
+        escrow::Command::PartialSettle { payee, settle, refund } => {
+            put(body, 22, &[id, &text(&payee)], &[settle.units(), refund.units()]);
+        }
+    }
+}
+
+/// The default life of a hold.
+pub const TTL_DEFAULT: Span = Span::DAY;

@@ -1,0 +1,241 @@
+//! Snapshots: the book at one place in the journal, so that a start need not read all that came before.
+//!
+//! A snapshot is derived and never trusted: it carries a hash, and one that does not match is passed over for an older one.
+
+use crate::book::{Book, FrozenBook, OpenCharge, OpenEscrow, Owner, Payee, System};
+use crate::codec::{Taker, put_number, put_text};
+use crate::keys::KeyHash;
+use crate::ledger::Ledger;
+use crate::record::{put_terms, take_terms};
+use holdfast_domain::charge::{Charge, Hold, Stage};
+use holdfast_domain::escrow::{Escrow, Escrowed};
+use holdfast_domain::{Change, Timestamp};
+use holdfast_journal::{Disk, DiskFile, JournalId, Location, failpoint, read_full};
+use std::io;
+
+/// The directory of the snapshots, below the data directory.
+pub(crate) const DIRECTORY: &str = "snapshots";
+/// How many snapshots are kept.
+const KEPT: usize = 7;
+const MAGIC: &[u8; 8] = b"HFsnap01";
+const HASH_BYTES: usize = 32;
+const PIECE_BYTES: usize = 1_024 * 1_024;
+
+/// A place between two frames, and the book there.
+pub(crate) struct Snapshot {
+    /// Where the next frame stands.
+    pub(crate) location: Location,
+    /// The last entry that the book has in it.
+    pub(crate) through: u64,
+    pub(crate) book: FrozenBook,
+}
+
+fn file_name(through: u64) -> String {
+    format!("{DIRECTORY}/{through:020}.snap")
+}
+
+/// Writes bytes to a file through a buffer, and hashes them on the way.
+struct Pen<F> {
+    file: F,
+    at: u64,
+    buffer: Vec<u8>,
+    hasher: blake3::Hasher,
+}
+
+impl<F: DiskFile> Pen<F> {
+    fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        write(&mut self.buffer);
+        if self.buffer.len() >= PIECE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.hasher.update(&self.buffer);
+        self.file.write_at(&self.buffer, self.at)?;
+        self.at += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        let hash = self.hasher.finalize();
+        self.file.write_at(hash.as_bytes(), self.at)?;
+        self.file.sync()
+    }
+}
+
+/// Writes a snapshot durably, and removes all but the newest few. The journal must be durable up to it.
+pub(crate) fn save<D: Disk>(disk: &D, journal: JournalId, snapshot: &Snapshot) -> io::Result<()> {
+    failpoint::pass("snapshot.before_write");
+    let name = file_name(snapshot.through);
+    let temporary = format!("{name}.tmp");
+    let file = disk.create(&temporary)?;
+    let mut pen = Pen { file, at: 0, buffer: Vec::with_capacity(PIECE_BYTES), hasher: blake3::Hasher::new() };
+    let FrozenBook { system, owners, payees, charges, escrows, last_at } = &snapshot.book;
+    pen.write(|bytes| {
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&journal.0);
+        for number in [snapshot.location.pack(), snapshot.through, last_at.millis()] {
+            put_number(bytes, number);
+        }
+        for balance in [system.revenue, system.treasury, system.escrowed] {
+            bytes.extend_from_slice(&balance.units().to_le_bytes());
+        }
+        for length in [owners.len(), payees.len(), charges.len(), escrows.len()] {
+            put_number(bytes, length as u64);
+        }
+    })?;
+    for (name, owner) in owners.iter() {
+        pen.write(|bytes| {
+            put_text(bytes, name);
+            for number in [owner.available.units(), owner.held.units(), owner.last, owner.entries] {
+                put_number(bytes, number);
+            }
+        })?;
+    }
+    for (name, payee) in payees.iter() {
+        pen.write(|bytes| {
+            put_text(bytes, name);
+            for number in [payee.balance.units(), payee.last, payee.entries] {
+                put_number(bytes, number);
+            }
+        })?;
+    }
+    for open in charges.values() {
+        pen.write(|bytes| put_charge(bytes, open))?;
+    }
+    for open in escrows.values() {
+        pen.write(|bytes| put_escrow(bytes, open))?;
+    }
+    pen.finish()?;
+    failpoint::pass("snapshot.before_rename");
+    disk.rename(&temporary, &name)?;
+    disk.sync_directory(DIRECTORY)?;
+    failpoint::pass("snapshot.after_rename");
+    let names = names(disk)?;
+    names.iter().skip(KEPT).try_for_each(|through| disk.remove(&file_name(*through)))
+}
+
+fn put_charge(bytes: &mut Vec<u8>, open: &OpenCharge) {
+    let Hold { owner, held, charged, uncollected, stage, terms, expires_at } = &open.hold;
+    put_text(bytes, open.id.as_bytes());
+    put_text(bytes, owner.as_bytes());
+    for number in [held.units(), charged.units(), uncollected.units(), expires_at.millis(), open.last.pack()] {
+        put_number(bytes, number);
+    }
+    bytes.push(match stage {
+        Stage::Reserved => 0,
+        Stage::InFlight => 1,
+    });
+    put_terms(bytes, terms);
+}
+
+fn put_escrow(bytes: &mut Vec<u8>, open: &OpenEscrow) {
+    let Escrowed { owner, amount, feature } = &open.escrowed;
+    put_text(bytes, open.id.as_bytes());
+    put_text(bytes, owner.as_bytes());
+    put_text(bytes, feature.as_bytes());
+    put_number(bytes, amount.units());
+    put_number(bytes, open.last.pack());
+}
+
+/// The snapshots there are, newest first.
+fn names<D: Disk>(disk: &D) -> io::Result<Vec<u64>> {
+    let parse = |name: &String| name.strip_suffix(".snap")?.parse().ok();
+    let mut names: Vec<u64> = disk.list(DIRECTORY)?.iter().filter_map(parse).collect();
+    names.sort_unstable_by_key(|through| std::cmp::Reverse(*through));
+    Ok(names)
+}
+
+/// A book read back, and where it stood.
+pub(crate) struct Loaded {
+    pub(crate) location: Location,
+    pub(crate) through: u64,
+    pub(crate) book: Book,
+}
+
+/// The newest snapshot of this journal that reads back whole, and how many newer ones did not.
+pub(crate) fn load<D: Disk>(disk: &D, journal: JournalId) -> io::Result<(Option<Loaded>, u32)> {
+    disk.create_directory(DIRECTORY)?;
+    for leftover in disk.list(DIRECTORY)?.iter().filter(|name| name.ends_with(".tmp")) {
+        disk.remove(&format!("{DIRECTORY}/{leftover}"))?;
+    }
+    let mut bad = 0;
+    for through in names(disk)? {
+        match parse::<D>(&read_full(disk, &file_name(through))?, journal).filter(|loaded| loaded.through == through) {
+            Some(loaded) => return Ok((Some(loaded), bad)),
+            None => bad += 1,
+        }
+    }
+    Ok((None, bad))
+}
+
+/// Removes every snapshot.
+pub(crate) fn remove_all<D: Disk>(disk: &D) -> io::Result<()> {
+    names(disk)?.iter().try_for_each(|through| disk.remove(&file_name(*through)))
+}
+
+fn parse<D: Disk>(bytes: &[u8], journal: JournalId) -> Option<Loaded> {
+    let (body, hash) = bytes.split_last_chunk::<HASH_BYTES>()?;
+    (blake3::hash(body).as_bytes() == hash).then_some(())?;
+    let mut taker = Taker(body);
+    (taker.array::<8>()? == *MAGIC && taker.array::<16>()? == journal.0).then_some(())?;
+    let (location, through) = (Location::unpack(taker.number()?), taker.number()?);
+    let mut book = Book::new();
+    book.last_at = Timestamp::from_millis(taker.number()?);
+    let mut balance = || Some(Change::from_units(i64::from_le_bytes(taker.array()?)));
+    book.system = System { revenue: balance()?, treasury: balance()?, escrowed: balance()? };
+    let [owners, payees, charges, escrows] = [taker.number()?, taker.number()?, taker.number()?, taker.number()?];
+    for _ in 0..owners {
+        let name = take_name(&mut taker)?;
+        let owner = Owner {
+            available: taker.amount()?,
+            held: taker.amount()?,
+            last: taker.number()?,
+            entries: taker.number()?,
+            open_holds: 0,
+        };
+        book.owners.find_or_insert(name, || owner);
+    }
+    for _ in 0..payees {
+        let name = take_name(&mut taker)?;
+        let payee = Payee { balance: taker.amount()?, last: taker.number()?, entries: taker.number()? };
+        book.payees.find_or_insert(name, || payee);
+    }
+    for _ in 0..charges {
+        let open = take_charge(&mut taker)?;
+        let key: KeyHash = Ledger::<D>::charge_key(open.id);
+        book.put_charge(key, open.id, &Charge::Held(open.hold), open.last);
+    }
+    for _ in 0..escrows {
+        let open = take_escrow(&mut taker)?;
+        book.put_escrow(Ledger::<D>::escrow_key(open.id), open.id, &Escrow::Held(open.escrowed), open.last);
+    }
+    taker.is_empty().then_some(Loaded { location, through, book })
+}
+
+fn take_name<'a>(taker: &mut Taker<'a>) -> Option<&'a [u8]> {
+    let length = usize::from(taker.byte()?);
+    taker.bytes(length)
+}
+
+fn take_charge(taker: &mut Taker<'_>) -> Option<OpenCharge> {
+    let (id, owner) = (taker.id()?, taker.id()?);
+    let (held, charged, uncollected) = (taker.amount()?, taker.amount()?, taker.amount()?);
+    let expires_at = Timestamp::from_millis(taker.number()?);
+    let last = Location::unpack(taker.number()?);
+    let stage = match taker.byte()? {
+        0 => Stage::Reserved,
+        1 => Stage::InFlight,
+        _ => return None,
+    };
+    let terms = take_terms(taker)?;
+    Some(OpenCharge { id, hold: Hold { owner, held, charged, uncollected, stage, terms, expires_at }, last })
+}
+
+fn take_escrow(taker: &mut Taker<'_>) -> Option<OpenEscrow> {
+    let id = taker.id()?;
+    let (owner, feature) = (taker.id()?, taker.id()?);
+    let escrowed = Escrowed { owner, feature, amount: taker.amount()? };
+    Some(OpenEscrow { id, escrowed, last: Location::unpack(taker.number()?) })
+}

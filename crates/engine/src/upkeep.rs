@@ -1,0 +1,306 @@
+//! What goes on beside the writer: the key index's files, snapshots, the next segment, and the read model.
+//!
+//! None of it is on a caller's path. When the key index or the read model falls too far behind, the intake waits for it:
+//! lag is bounded, nothing is dropped.
+
+use crate::book::FrozenBook;
+use crate::engine::{Desk, Shared, lock};
+use crate::keys::Keys;
+use crate::projection::{Applied, Located, Projection, ProjectionFailed};
+use crate::record::Record;
+use crate::snapshot::{self, Snapshot};
+use holdfast_journal::{Disk, End, Frames, Journal, Location};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often upkeep looks around when nothing wakes it.
+const ROUND: Duration = Duration::from_millis(100);
+/// How many entries a projection takes at once.
+const APPLY_MAX: usize = 16_384;
+
+/// When upkeep happens.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// A snapshot after this many entries.
+    pub snapshot_entries: u64,
+    /// A snapshot after this long, if there were any entries.
+    pub snapshot_every: Duration,
+    /// How many entries the read model may be behind before the intake waits for it.
+    pub lag_max: u64,
+    /// The size of segments, for preparing the next one.
+    pub segment_bytes: u32,
+}
+
+impl Policy {
+    /// What a server uses: a start replays at most two million entries.
+    pub const STANDARD: Self = Self {
+        snapshot_entries: 2_000_000,
+        snapshot_every: Duration::from_secs(6 * 60 * 60),
+        lag_max: 1_000_000,
+        segment_bytes: holdfast_journal::SEGMENT_BYTES,
+    };
+}
+
+/// What the writer and its helpers tell each other.
+pub(crate) struct Upkeep {
+    policy: Policy,
+    durable: Mutex<End>,
+    /// Wakes whoever follows the journal's tail.
+    grown: Condvar,
+    stopping: AtomicBool,
+    unsealed: AtomicBool,
+    keys_behind: AtomicBool,
+    snapshot_wanted: AtomicBool,
+    frozen: Mutex<Option<Snapshot>>,
+    snapshot_through: AtomicU64,
+    applied: AtomicU64,
+    /// Whether a read model follows, and why not if it failed.
+    follower: Mutex<Follower>,
+}
+
+enum Follower {
+    None,
+    Running,
+    Failed(String),
+}
+
+impl Upkeep {
+    pub(crate) const fn new(end: End, policy: Policy, snapshot_through: u64) -> Self {
+        Self {
+            policy,
+            durable: Mutex::new(end),
+            grown: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            // A start may follow a crash that left the last frame without a seal.
+            unsealed: AtomicBool::new(end.next_offset > 1),
+            keys_behind: AtomicBool::new(false),
+            snapshot_wanted: AtomicBool::new(false),
+            frozen: Mutex::new(None),
+            snapshot_through: AtomicU64::new(snapshot_through),
+            applied: AtomicU64::new(0),
+            follower: Mutex::new(Follower::None),
+        }
+    }
+
+    pub(crate) fn durable(&self) -> End {
+        *lock(&self.durable)
+    }
+
+    pub(crate) fn is_unsealed(&self) -> bool {
+        self.unsealed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn made_durable(&self, end: End, sealed: bool) {
+        *lock(&self.durable) = end;
+        self.unsealed.store(!sealed, Ordering::Relaxed);
+        self.grown.notify_all();
+    }
+
+    /// Whether the intake must wait for a derived store.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.keys_behind.load(Ordering::Relaxed)
+            || (matches!(*lock(&self.follower), Follower::Running)
+                && self.durable().next_offset.saturating_sub(self.applied.load(Ordering::Relaxed))
+                    > self.policy.lag_max)
+    }
+
+    pub(crate) fn read_model(&self) -> (u64, Option<String>) {
+        let failed = match &*lock(&self.follower) {
+            Follower::Failed(reason) => Some(reason.clone()),
+            Follower::None | Follower::Running => None,
+        };
+        (self.applied.load(Ordering::Relaxed), failed)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        // Under the lock, so that nobody checks the flag and then misses the call.
+        let _guard = lock(&self.durable);
+        self.grown.notify_all();
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the journal has grown beyond entry `through`, a round has passed, or it is time to stop.
+    fn wait_beyond(&self, through: u64) -> End {
+        let end = lock(&self.durable);
+        if end.next_offset > through + 1 || self.is_stopping() {
+            return *end;
+        }
+        let waited = self.grown.wait_timeout(end, ROUND).unwrap_or_else(PoisonError::into_inner);
+        *waited.0
+    }
+
+    /// Sets the book aside for a snapshot, if one is wanted. The batch has just been closed.
+    pub(crate) fn freeze_if_wanted<D: Disk>(&self, desk: &mut Desk<D>) {
+        if self.snapshot_wanted.swap(false, Ordering::Relaxed) {
+            *lock(&self.frozen) = Some(freeze(desk));
+        }
+    }
+}
+
+fn freeze<D: Disk>(desk: &mut Desk<D>) -> Snapshot {
+    let through = desk.cursor.next_offset - 1;
+    let book: FrozenBook = desk.ledger.freeze(through);
+    Snapshot { location: desk.cursor.location, through, book }
+}
+
+/// The upkeep thread: the key index, snapshots and the next segment.
+pub(crate) fn run<D: Disk>(shared: &Shared<D>) {
+    let upkeep = &shared.upkeep;
+    let mut snapshot_at = Instant::now();
+    loop {
+        let stopping = upkeep.is_stopping();
+        // Upkeep that fails is tried again: the journal has everything, and the intake waits if the index falls behind.
+        let _tried_again = Journal::<D>::prepare_next_segment(&shared.disk, upkeep.policy.segment_bytes);
+        while let Ok(true) = tidy_keys(shared) {}
+        let since = upkeep.durable().next_offset
+            - 1
+            - upkeep.snapshot_through.load(Ordering::Relaxed).min(upkeep.durable().next_offset - 1);
+        let due = since >= upkeep.policy.snapshot_entries || snapshot_at.elapsed() >= upkeep.policy.snapshot_every;
+        if since > 0 && (due || stopping) && snapshot(shared).is_ok() {
+            snapshot_at = Instant::now();
+        }
+        if stopping {
+            return;
+        }
+        let end = upkeep.durable();
+        upkeep.wait_beyond(end.next_offset - 1 + upkeep.policy.snapshot_entries / 4);
+    }
+}
+
+/// Does one piece of work on the key index's files, the slow part of it without the desk.
+fn tidy_keys<D: Disk>(shared: &Shared<D>) -> std::io::Result<bool> {
+    let durable = shared.upkeep.durable().next_offset - 1;
+    let job = {
+        let desk = shared.desk();
+        shared.upkeep.keys_behind.store(desk.ledger.keys.is_behind(), Ordering::Relaxed);
+        desk.ledger.keys_job(durable)
+    };
+    let Some(job) = job else { return Ok(false) };
+    let run = Keys::execute(&shared.disk, &job)?;
+    let obsolete = shared.desk().ledger.keys.install(&job, run);
+    Keys::remove(&shared.disk, &obsolete)?;
+    Ok(true)
+}
+
+/// Takes a snapshot: freeze, wait until what was frozen is durable and its keys are written, save.
+fn snapshot<D: Disk>(shared: &Shared<D>) -> std::io::Result<()> {
+    let upkeep = &shared.upkeep;
+    let frozen = {
+        let mut desk = shared.desk();
+        if desk.batch.is_empty() { Some(freeze(&mut desk)) } else { None }
+    };
+    let frozen = match frozen {
+        Some(frozen) => frozen,
+        None => {
+            upkeep.snapshot_wanted.store(true, Ordering::Relaxed);
+            loop {
+                if let Some(frozen) = lock(&upkeep.frozen).take() {
+                    break frozen;
+                }
+                if upkeep.is_stopping() {
+                    return Ok(());
+                }
+                upkeep.wait_beyond(upkeep.durable().next_offset);
+            }
+        }
+    };
+    while upkeep.durable().next_offset <= frozen.through {
+        if upkeep.is_stopping() {
+            return Ok(());
+        }
+        upkeep.wait_beyond(frozen.through);
+    }
+    while !shared.desk().ledger.keys.covers(frozen.through) {
+        tidy_keys(shared)?;
+    }
+    snapshot::save(&shared.disk, shared.journal_id, &frozen)?;
+    upkeep.snapshot_through.store(frozen.through, Ordering::Relaxed);
+    Ok(())
+}
+
+impl<D: Disk> crate::engine::Engine<D> {
+    /// Has `projection` follow the journal on a thread of its own until the engine stops. The intake waits for it when it
+    /// falls more than the policy's lag behind.
+    pub fn follow(&self, mut projection: impl Projection) -> std::thread::JoinHandle<()> {
+        let shared = std::sync::Arc::clone(&self.shared);
+        shared.upkeep.applied.store(projection.applied().through, Ordering::Relaxed);
+        *lock(&shared.upkeep.follower) = Follower::Running;
+        let run = move || {
+            if let Err(failed) = follow(&shared, &mut projection) {
+                *lock(&shared.upkeep.follower) = Follower::Failed(failed.0);
+            }
+        };
+        std::thread::Builder::new().name("read-model".to_owned()).spawn(run).expect("a process can start a thread")
+    }
+}
+
+fn follow<D: Disk>(shared: &Shared<D>, projection: &mut dyn Projection) -> Result<(), ProjectionFailed> {
+    let upkeep = &shared.upkeep;
+    let mut tail = Tail::new(shared.disk.clone(), projection.applied());
+    loop {
+        let end = upkeep.wait_beyond(tail.applied.through);
+        let more = tail.feed(end.location, APPLY_MAX, projection)?;
+        upkeep.applied.store(tail.applied.through, Ordering::Relaxed);
+        if !more && upkeep.is_stopping() && upkeep.durable() == end {
+            return Ok(());
+        }
+    }
+}
+
+/// Feeds a projection from the journal.
+pub struct Tail<D: Disk> {
+    frames: Frames<D>,
+    applied: Applied,
+    waiting: Vec<Located>,
+}
+
+impl<D: Disk> Tail<D> {
+    /// Reads on from where a projection has come to.
+    pub fn new(disk: D, applied: Applied) -> Self {
+        Self { frames: Frames::starting(disk, applied.location), applied, waiting: Vec::new() }
+    }
+
+    /// How far the projection has come.
+    #[must_use]
+    pub const fn applied(&self) -> Applied {
+        self.applied
+    }
+
+    /// Applies whole frames before `end`, at least `at_most` entries if there are so many. Whether there may be more.
+    pub fn feed(
+        &mut self,
+        end: Location,
+        at_most: usize,
+        projection: &mut dyn Projection,
+    ) -> Result<bool, ProjectionFailed> {
+        let failed = |error: &dyn std::fmt::Display| ProjectionFailed(error.to_string());
+        self.waiting.clear();
+        let mut more = false;
+        let mut through = self.applied.through;
+        while let Some(frame) = self.frames.next(end).map_err(|error| failed(&error))? {
+            for stored in frame.records() {
+                let stored = stored.map_err(|_| failed(&"a record does not add up"))?;
+                let record = Record::decode(stored.body).ok_or_else(|| failed(&"a record cannot be decoded"))?;
+                if record.offset > self.applied.through {
+                    through = record.offset;
+                    self.waiting.push(Located { location: stored.location, record });
+                }
+            }
+            if self.waiting.len() >= at_most {
+                more = true;
+                break;
+            }
+        }
+        let applied = Applied { through, location: self.frames.position() };
+        if !self.waiting.is_empty() {
+            projection.apply(&self.waiting, applied)?;
+        }
+        self.applied = applied;
+        Ok(more)
+    }
+}

@@ -1,0 +1,7 @@
+//! The engine on a real disk: concurrency, idempotency, expiry, restarts, and bad input.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod concurrency;
+mod inputs;
+mod restarts;
+mod world;
