@@ -64,7 +64,7 @@ pub struct NotAnId {
 
 impl fmt::Display for NotAnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the {} must be 1 to {ID_BYTES_MAX} of A-Z a-z 0-9 _ -", self.expected)
+        write!(f, "the {} must be 1 to {ID_BYTES_MAX} characters of A-Z a-z 0-9 _ -", self.expected)
     }
 }
 impl std::error::Error for NotAnId {}
@@ -191,7 +191,7 @@ mod tests {
     fn a_refused_id_is_called_by_its_name() {
         fn check<K: IdKind>(name: &str) {
             let message = "a b".parse::<Id<K>>().unwrap_err().to_string();
-            assert_eq!(message, format!("the {name} must be 1 to 64 of A-Z a-z 0-9 _ -"));
+            assert_eq!(message, format!("the {name} must be 1 to 64 characters of A-Z a-z 0-9 _ -"));
         }
         check::<Owner>("account id");
         check::<OfCharge>("reservation id");

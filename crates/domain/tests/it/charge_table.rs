@@ -1,15 +1,16 @@
 //! The life of a charge as tables: every state × every command, and every state × every event.
 //!
 //! A state is written `held 60 charged 40 lost 0 in-flight 24h` (24 hours from now is when it ends by itself) or
-//! `committed charged 70 lost 0 back 30`. A commit is written `final 60+20 lost 5`: 60 from the hold, 20 from what was
+//! `committed charged 70 lost 0 back 30`; `late 30` is the part of it that came late, and `expired` says that more may
+//! come, as it always may after `auto-released`. A commit is written `final 60+20 lost 5`: 60 from the hold, 20 from what was
 //! available, 5 not collected; `back 10` says what the hold gave back. All amounts are credits. A token of a prompt
 //! costs one credit, a token of an answer two.
 
 use crate::table::{credits, hours, id, read, reason, rows};
 use crate::world::terms;
 use holdfast_domain::charge::{
-    Actual, CannotFollow, Closed, Command, Context, Event, Finality, Hold, OnExpiry, Overrun, Refusal, Reserve, Stage,
-    State, TTL_MAX, Taken, Terms, reserve,
+    Actual, CannotFollow, Closed, Command, Context, Ended, Event, Finality, Hold, OnExpiry, Overrun, Refusal, Reserve,
+    Stage, State, TTL_MAX, Taken, Terms, reserve,
 };
 use holdfast_domain::{AMOUNT_MAX, Charge, CreditUnit, CreditsPerUsd, Price, Rates, Span, Timestamp, Usage};
 
@@ -117,7 +118,7 @@ fn a_hold_in_flight_can_do_the_same_but_start_again() {
 }
 
 #[test]
-fn a_hold_charged_in_part_adds_to_what_it_charged_and_its_release_leaves_a_charge() {
+fn a_hold_charged_in_part_adds_to_what_it_charged_and_its_release_or_expiry_leaves_a_charge() {
     check(
         "held 60 charged 40 lost 7 in-flight 24h",
         "
@@ -143,7 +144,7 @@ fn a_hold_charged_in_part_adds_to_what_it_charged_and_its_release_leaves_a_charg
         commit 10+20 tokens partial | partial 50+0         | held 10 charged 90 lost 7 in-flight 24h
         release                     | released 60          | committed charged 40 lost 7 back 60
         expire early                | refused: held        |
-        expire                      | auto-released 60     | auto-released charged 40 lost 7 back 60
+        expire                      | auto-released 60     | committed charged 40 lost 7 back 60 expired
         void                        | refused: held        |
         ack                         | refused: held        |
         fail                        | refused: held        |
@@ -202,44 +203,159 @@ fn a_released_hold_stays_as_it_is() {
 }
 
 #[test]
-fn an_auto_released_hold_takes_a_late_result_from_what_is_available() {
+fn an_auto_released_hold_takes_late_results_from_what_is_available_until_one_is_final() {
     check_closed(
         "auto-released charged 0 lost 0 back 100",
         "
-        commit 0 final              | final 0+0           | committed charged 0 lost 0 back 100
-        commit 30 final             | final 0+30          | committed charged 30 lost 0 back 100
-        commit 60 final             | final 0+60          | committed charged 60 lost 0 back 100
-        commit 100 final            | final 0+100         | committed charged 100 lost 0 back 100
-        commit 130 final            | final 0+100 lost 30 | committed charged 100 lost 30 back 100
-        commit 0 partial            | final 0+0           | committed charged 0 lost 0 back 100
-        commit 30 partial           | final 0+30          | committed charged 30 lost 0 back 100
-        commit 60 partial           | final 0+60          | committed charged 60 lost 0 back 100
-        commit 100 partial          | final 0+100         | committed charged 100 lost 0 back 100
-        commit 130 partial          | final 0+100 lost 30 | committed charged 100 lost 30 back 100
-        commit 10+20 tokens final   | final 0+50          | committed charged 50 lost 0 back 100
-        commit 10+20 tokens partial | final 0+50          | committed charged 50 lost 0 back 100
+        commit 0 final              | final 0+0             | committed charged 0 lost 0 back 100
+        commit 30 final             | final 0+30            | committed charged 30 lost 0 back 100 late 30
+        commit 60 final             | final 0+60            | committed charged 60 lost 0 back 100 late 60
+        commit 100 final            | final 0+100           | committed charged 100 lost 0 back 100 late 100
+        commit 130 final            | final 0+100 lost 30   | committed charged 100 lost 30 back 100 late 100
+        commit 0 partial            | refused: zero amount  |
+        commit 30 partial           | partial 0+30          | auto-released charged 30 lost 0 back 100 late 30
+        commit 60 partial           | partial 0+60          | auto-released charged 60 lost 0 back 100 late 60
+        commit 100 partial          | partial 0+100         | auto-released charged 100 lost 0 back 100 late 100
+        commit 130 partial          | partial 0+100 lost 30 | auto-released charged 100 lost 30 back 100 late 100
+        commit 10+20 tokens final   | final 0+50            | committed charged 50 lost 0 back 100 late 50
+        commit 10+20 tokens partial | partial 0+50          | auto-released charged 50 lost 0 back 100 late 50
         ",
     );
 }
 
 #[test]
-fn an_auto_released_hold_that_was_charged_in_part_can_also_be_taken_back() {
+fn late_parts_take_no_more_than_the_hold_gave_back_and_can_be_taken_back() {
     check_closed(
-        "auto-released charged 40 lost 7 back 60",
+        "auto-released charged 30 lost 7 back 100 late 30",
         "
-        commit 0 final              | final 0+0          | committed charged 40 lost 7 back 60
-        commit 30 final             | final 0+30         | committed charged 70 lost 7 back 60
-        commit 60 final             | final 0+60         | committed charged 100 lost 7 back 60
-        commit 100 final            | final 0+60 lost 40 | committed charged 100 lost 47 back 60
-        commit 130 final            | final 0+60 lost 70 | committed charged 100 lost 77 back 60
-        commit 0 partial            | final 0+0          | committed charged 40 lost 7 back 60
-        commit 30 partial           | final 0+30         | committed charged 70 lost 7 back 60
-        commit 60 partial           | final 0+60         | committed charged 100 lost 7 back 60
-        commit 100 partial          | final 0+60 lost 40 | committed charged 100 lost 47 back 60
-        commit 130 partial          | final 0+60 lost 70 | committed charged 100 lost 77 back 60
-        commit 10+20 tokens final   | final 0+50         | committed charged 90 lost 7 back 60
-        commit 10+20 tokens partial | final 0+50         | committed charged 90 lost 7 back 60
-        void                        | voided 40          | voided charged 40 lost 7 back 60
+        commit 0 final              | final 0+0            | committed charged 30 lost 7 back 100 late 30
+        commit 30 final             | final 0+30           | committed charged 60 lost 7 back 100 late 60
+        commit 60 final             | final 0+60           | committed charged 90 lost 7 back 100 late 90
+        commit 100 final            | final 0+70 lost 30   | committed charged 100 lost 37 back 100 late 100
+        commit 130 final            | final 0+70 lost 60   | committed charged 100 lost 67 back 100 late 100
+        commit 0 partial            | refused: zero amount |
+        commit 30 partial           | partial 0+30         | auto-released charged 60 lost 7 back 100 late 60
+        commit 60 partial           | partial 0+60         | auto-released charged 90 lost 7 back 100 late 90
+        commit 100 partial          | partial 0+70 lost 30 | auto-released charged 100 lost 37 back 100 late 100
+        commit 130 partial          | partial 0+70 lost 60 | auto-released charged 100 lost 67 back 100 late 100
+        commit 10+20 tokens final   | final 0+50           | committed charged 80 lost 7 back 100 late 80
+        commit 10+20 tokens partial | partial 0+50         | auto-released charged 80 lost 7 back 100 late 80
+        void                        | voided 30            | voided charged 30 lost 7 back 100 late 30
+        ",
+    );
+}
+
+#[test]
+fn a_committed_charge_that_expired_still_takes_late_results() {
+    check_closed(
+        "committed charged 40 lost 7 back 60 expired",
+        "
+        commit 0 final              | final 0+0            | committed charged 40 lost 7 back 60
+        commit 30 final             | final 0+30           | committed charged 70 lost 7 back 60 late 30
+        commit 60 final             | final 0+60           | committed charged 100 lost 7 back 60 late 60
+        commit 100 final            | final 0+60 lost 40   | committed charged 100 lost 47 back 60 late 60
+        commit 130 final            | final 0+60 lost 70   | committed charged 100 lost 77 back 60 late 60
+        commit 0 partial            | refused: zero amount |
+        commit 30 partial           | partial 0+30         | committed charged 70 lost 7 back 60 late 30 expired
+        commit 60 partial           | partial 0+60         | committed charged 100 lost 7 back 60 late 60 expired
+        commit 100 partial          | partial 0+60 lost 40 | committed charged 100 lost 47 back 60 late 60 expired
+        commit 130 partial          | partial 0+60 lost 70 | committed charged 100 lost 77 back 60 late 60 expired
+        commit 10+20 tokens final   | final 0+50           | committed charged 90 lost 7 back 60 late 50
+        commit 10+20 tokens partial | partial 0+50         | committed charged 90 lost 7 back 60 late 50 expired
+        void                        | voided 40            | voided charged 40 lost 7 back 60
+        ack                         | acked                | acked charged 40 lost 7 back 60 expired
+        fail                        | failed               | failed charged 40 lost 7 back 60 expired
+        ",
+    );
+}
+
+#[test]
+fn an_acknowledged_charge_that_expired_goes_back_to_the_peer_with_a_late_result() {
+    check_closed(
+        "acked charged 70 lost 7 back 60 late 30 expired",
+        "
+        commit 0 final              | final 0+0             | committed charged 70 lost 7 back 60 late 30
+        commit 30 final             | final 0+30            | committed charged 100 lost 7 back 60 late 60
+        commit 60 final             | final 0+30 lost 30    | committed charged 100 lost 37 back 60 late 60
+        commit 100 final            | final 0+30 lost 70    | committed charged 100 lost 77 back 60 late 60
+        commit 130 final            | final 0+30 lost 100   | committed charged 100 lost 107 back 60 late 60
+        commit 0 partial            | refused: zero amount  |
+        commit 30 partial           | partial 0+30          | committed charged 100 lost 7 back 60 late 60 expired
+        commit 60 partial           | partial 0+30 lost 30  | committed charged 100 lost 37 back 60 late 60 expired
+        commit 100 partial          | partial 0+30 lost 70  | committed charged 100 lost 77 back 60 late 60 expired
+        commit 130 partial          | partial 0+30 lost 100 | committed charged 100 lost 107 back 60 late 60 expired
+        commit 10+20 tokens final   | final 0+30 lost 20    | committed charged 100 lost 27 back 60 late 60
+        commit 10+20 tokens partial | partial 0+30 lost 20  | committed charged 100 lost 27 back 60 late 60 expired
+        void                        | voided 70             | voided charged 70 lost 7 back 60 late 30
+        ",
+    );
+}
+
+#[test]
+fn a_failed_charge_that_expired_goes_back_to_the_peer_with_a_late_result() {
+    check_closed(
+        "failed charged 40 lost 7 back 60 expired",
+        "
+        commit 0 final              | final 0+0            | committed charged 40 lost 7 back 60
+        commit 30 final             | final 0+30           | committed charged 70 lost 7 back 60 late 30
+        commit 60 final             | final 0+60           | committed charged 100 lost 7 back 60 late 60
+        commit 100 final            | final 0+60 lost 40   | committed charged 100 lost 47 back 60 late 60
+        commit 130 final            | final 0+60 lost 70   | committed charged 100 lost 77 back 60 late 60
+        commit 0 partial            | refused: zero amount |
+        commit 30 partial           | partial 0+30         | committed charged 70 lost 7 back 60 late 30 expired
+        commit 60 partial           | partial 0+60         | committed charged 100 lost 7 back 60 late 60 expired
+        commit 100 partial          | partial 0+60 lost 40 | committed charged 100 lost 47 back 60 late 60 expired
+        commit 130 partial          | partial 0+60 lost 70 | committed charged 100 lost 77 back 60 late 60 expired
+        commit 10+20 tokens final   | final 0+50           | committed charged 90 lost 7 back 60 late 50
+        commit 10+20 tokens partial | partial 0+50         | committed charged 90 lost 7 back 60 late 50 expired
+        void                        | voided 40            | voided charged 40 lost 7 back 60
+        ack                         | acked                | acked charged 40 lost 7 back 60 expired
+        ",
+    );
+}
+
+#[test]
+fn a_charge_whose_last_result_came_late_takes_no_other() {
+    for state in ["voided", "acked", "failed", "committed"] {
+        let state = format!("{state} charged 70 lost 7 back 60 late 30");
+        let before = read(&state, |words| charge(words, standard()));
+        for command in COMMANDS.into_iter().filter(|command| command.starts_with("commit")) {
+            let refused = Err(Refusal::InvalidState(before.state()));
+            assert_eq!(before.decide(read(command, parse_command), &at(NOW, "1000")), refused, "{state}: {command}");
+        }
+    }
+}
+
+#[test]
+fn late_parts_of_an_expired_hold_add_up_to_what_it_gave_back() {
+    check_life(
+        "
+        expire            | auto-released 100      | auto-released charged 0 lost 0 back 100
+        commit 60 partial | partial 0+60           | auto-released charged 60 lost 0 back 100 late 60
+        ack               | refused: auto-released |
+        commit 30 partial | partial 0+30           | auto-released charged 90 lost 0 back 100 late 90
+        commit 30 partial | partial 0+10 lost 20   | auto-released charged 100 lost 20 back 100 late 100
+        commit 0 partial  | refused: zero amount   |
+        commit 30 final   | final 0+0 lost 30      | committed charged 100 lost 50 back 100 late 100
+        commit 30 final   | refused: committed     |
+        ack               | acked                  | acked charged 100 lost 50 back 100 late 100
+        ",
+    );
+}
+
+#[test]
+fn the_peer_learns_of_a_part_that_expired_and_of_each_late_result_after_it() {
+    check_life(
+        "
+        commit 40 partial | partial 40+0       | held 60 charged 40 lost 0 reserved 24h
+        expire            | auto-released 60   | committed charged 40 lost 0 back 60 expired
+        ack               | acked              | acked charged 40 lost 0 back 60 expired
+        commit 30 partial | partial 0+30       | committed charged 70 lost 0 back 60 late 30 expired
+        fail              | failed             | failed charged 70 lost 0 back 60 late 30 expired
+        commit 60 final   | final 0+30 lost 30 | committed charged 100 lost 30 back 60 late 60
+        commit 60 final   | refused: committed |
+        ack               | acked              | acked charged 100 lost 30 back 60 late 60
+        void              | voided 100         | voided charged 100 lost 30 back 60 late 60
         ",
     );
 }
@@ -305,69 +421,136 @@ fn a_late_result_takes_at_most_what_the_hold_gave_back_unless_the_policy_is_avai
     check_overrun(
         "auto-released charged 0 lost 0 back 100",
         "
-                               | 0   | 30           | 60           | 100          | 130
-        cap 1000 final         | 0+0 | 0+30         | 0+60         | 0+100        | 0+100 lost 30
-        cap 1000 partial       | 0+0 | 0+30         | 0+60         | 0+100        | 0+100 lost 30
-        cap 20 final           | 0+0 | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
-        cap 20 partial         | 0+0 | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
-        cap 0 final            | 0+0 | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
-        cap 0 partial          | 0+0 | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
-        available 1000 final   | 0+0 | 0+30         | 0+60         | 0+100        | 0+130
-        available 1000 partial | 0+0 | 0+30         | 0+60         | 0+100        | 0+130
-        available 20 final     | 0+0 | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
-        available 20 partial   | 0+0 | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
-        available 0 final      | 0+0 | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
-        available 0 partial    | 0+0 | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
-        refuse 1000 final      | 0+0 | 0+30         | 0+60         | 0+100        | over 100
-        refuse 1000 partial    | 0+0 | 0+30         | 0+60         | 0+100        | over 100
-        refuse 20 final        | 0+0 | over 20      | over 20      | over 20      | over 20
-        refuse 20 partial      | 0+0 | over 20      | over 20      | over 20      | over 20
-        refuse 0 final         | 0+0 | over 0       | over 0       | over 0       | over 0
-        refuse 0 partial       | 0+0 | over 0       | over 0       | over 0       | over 0
+                               | 0    | 30           | 60           | 100          | 130
+        cap 1000 final         | 0+0  | 0+30         | 0+60         | 0+100        | 0+100 lost 30
+        cap 1000 partial       | zero | 0+30         | 0+60         | 0+100        | 0+100 lost 30
+        cap 20 final           | 0+0  | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        cap 20 partial         | zero | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        cap 0 final            | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        cap 0 partial          | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        available 1000 final   | 0+0  | 0+30         | 0+60         | 0+100        | 0+130
+        available 1000 partial | zero | 0+30         | 0+60         | 0+100        | 0+130
+        available 20 final     | 0+0  | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        available 20 partial   | zero | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        available 0 final      | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        available 0 partial    | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        refuse 1000 final      | 0+0  | 0+30         | 0+60         | 0+100        | over 100
+        refuse 1000 partial    | zero | 0+30         | 0+60         | 0+100        | over 100
+        refuse 20 final        | 0+0  | over 20      | over 20      | over 20      | over 20
+        refuse 20 partial      | zero | over 20      | over 20      | over 20      | over 20
+        refuse 0 final         | 0+0  | over 0       | over 0       | over 0       | over 0
+        refuse 0 partial       | zero | over 0       | over 0       | over 0       | over 0
         ",
     );
 }
 
 #[test]
 fn a_late_result_after_a_part_takes_at_most_what_the_rest_gave_back() {
-    check_overrun(
-        "auto-released charged 40 lost 7 back 60",
-        "
-                               | 0   | 30           | 60           | 100          | 130
-        cap 1000 final         | 0+0 | 0+30         | 0+60         | 0+60 lost 40 | 0+60 lost 70
-        cap 1000 partial       | 0+0 | 0+30         | 0+60         | 0+60 lost 40 | 0+60 lost 70
-        cap 20 final           | 0+0 | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
-        cap 20 partial         | 0+0 | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
-        cap 0 final            | 0+0 | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
-        cap 0 partial          | 0+0 | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
-        available 1000 final   | 0+0 | 0+30         | 0+60         | 0+100        | 0+130
-        available 1000 partial | 0+0 | 0+30         | 0+60         | 0+100        | 0+130
-        available 20 final     | 0+0 | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
-        available 20 partial   | 0+0 | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
-        available 0 final      | 0+0 | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
-        available 0 partial    | 0+0 | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
-        refuse 1000 final      | 0+0 | 0+30         | 0+60         | over 60      | over 60
-        refuse 1000 partial    | 0+0 | 0+30         | 0+60         | over 60      | over 60
-        refuse 20 final        | 0+0 | over 20      | over 20      | over 20      | over 20
-        refuse 20 partial      | 0+0 | over 20      | over 20      | over 20      | over 20
-        refuse 0 final         | 0+0 | over 0       | over 0       | over 0       | over 0
-        refuse 0 partial       | 0+0 | over 0       | over 0       | over 0       | over 0
-        ",
-    );
+    let table = "
+                               | 0    | 30           | 60           | 100          | 130
+        cap 1000 final         | 0+0  | 0+30         | 0+60         | 0+60 lost 40 | 0+60 lost 70
+        cap 1000 partial       | zero | 0+30         | 0+60         | 0+60 lost 40 | 0+60 lost 70
+        cap 20 final           | 0+0  | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        cap 20 partial         | zero | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        cap 0 final            | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        cap 0 partial          | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        available 1000 final   | 0+0  | 0+30         | 0+60         | 0+100        | 0+130
+        available 1000 partial | zero | 0+30         | 0+60         | 0+100        | 0+130
+        available 20 final     | 0+0  | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        available 20 partial   | zero | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        available 0 final      | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        available 0 partial    | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        refuse 1000 final      | 0+0  | 0+30         | 0+60         | over 60      | over 60
+        refuse 1000 partial    | zero | 0+30         | 0+60         | over 60      | over 60
+        refuse 20 final        | 0+0  | over 20      | over 20      | over 20      | over 20
+        refuse 20 partial      | zero | over 20      | over 20      | over 20      | over 20
+        refuse 0 final         | 0+0  | over 0       | over 0       | over 0       | over 0
+        refuse 0 partial       | zero | over 0       | over 0       | over 0       | over 0
+    ";
+    for state in [
+        "committed charged 40 lost 7 back 60 expired",
+        "acked charged 40 lost 7 back 60 expired",
+        "failed charged 40 lost 7 back 60 expired",
+    ] {
+        check_overrun(state, table);
+    }
+}
+
+#[test]
+fn a_late_result_after_a_late_part_takes_at_most_what_that_left() {
+    let table = "
+                               | 0    | 30           | 60           | 100          | 130
+        cap 1000 final         | 0+0  | 0+30         | 0+40 lost 20 | 0+40 lost 60 | 0+40 lost 90
+        cap 1000 partial       | zero | 0+30         | 0+40 lost 20 | 0+40 lost 60 | 0+40 lost 90
+        cap 20 final           | 0+0  | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        cap 20 partial         | zero | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        cap 0 final            | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        cap 0 partial          | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        available 1000 final   | 0+0  | 0+30         | 0+60         | 0+100        | 0+130
+        available 1000 partial | zero | 0+30         | 0+60         | 0+100        | 0+130
+        available 20 final     | 0+0  | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        available 20 partial   | zero | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        available 0 final      | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        available 0 partial    | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        refuse 1000 final      | 0+0  | 0+30         | over 40      | over 40      | over 40
+        refuse 1000 partial    | zero | 0+30         | over 40      | over 40      | over 40
+        refuse 20 final        | 0+0  | over 20      | over 20      | over 20      | over 20
+        refuse 20 partial      | zero | over 20      | over 20      | over 20      | over 20
+        refuse 0 final         | 0+0  | over 0       | over 0       | over 0       | over 0
+        refuse 0 partial       | zero | over 0       | over 0       | over 0       | over 0
+    ";
+    for state in [
+        "auto-released charged 60 lost 7 back 100 late 60",
+        "committed charged 60 lost 7 back 60 late 20 expired",
+        "acked charged 60 lost 7 back 60 late 20 expired",
+        "failed charged 60 lost 7 back 60 late 20 expired",
+    ] {
+        check_overrun(state, table);
+    }
+}
+
+#[test]
+fn a_late_result_finds_nothing_left_of_what_the_hold_gave_back() {
+    let table = "
+                               | 0    | 30           | 60           | 100          | 130
+        cap 1000 final         | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        cap 1000 partial       | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        cap 20 final           | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        cap 20 partial         | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        cap 0 final            | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        cap 0 partial          | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        available 1000 final   | 0+0  | 0+30         | 0+60         | 0+100        | 0+130
+        available 1000 partial | zero | 0+30         | 0+60         | 0+100        | 0+130
+        available 20 final     | 0+0  | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        available 20 partial   | zero | 0+20 lost 10 | 0+20 lost 40 | 0+20 lost 80 | 0+20 lost 110
+        available 0 final      | 0+0  | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        available 0 partial    | zero | 0+0 lost 30  | 0+0 lost 60  | 0+0 lost 100 | 0+0 lost 130
+        refuse 1000 final      | 0+0  | over 0       | over 0       | over 0       | over 0
+        refuse 1000 partial    | zero | over 0       | over 0       | over 0       | over 0
+        refuse 20 final        | 0+0  | over 0       | over 0       | over 0       | over 0
+        refuse 20 partial      | zero | over 0       | over 0       | over 0       | over 0
+        refuse 0 final         | 0+0  | over 0       | over 0       | over 0       | over 0
+        refuse 0 partial       | zero | over 0       | over 0       | over 0       | over 0
+    ";
+    for state in
+        ["auto-released charged 100 lost 7 back 100 late 100", "acked charged 110 lost 7 back 60 late 70 expired"]
+    {
+        check_overrun(state, table);
+    }
 }
 
 #[test]
 fn expiry_gives_back_unless_work_has_started_and_the_terms_say_to_charge() {
     let table = "
         held 100 charged 0 lost 0 reserved 24h  | release | auto-released 100 | auto-released charged 0 lost 0 back 100
-        held 60 charged 40 lost 7 reserved 24h  | release | auto-released 60  | auto-released charged 40 lost 7 back 60
-        held 0 charged 100 lost 7 reserved 24h  | release | auto-released 0   | auto-released charged 100 lost 7 back 0
+        held 60 charged 40 lost 7 reserved 24h  | release | auto-released 60  | committed charged 40 lost 7 back 60 expired
+        held 0 charged 100 lost 7 reserved 24h  | release | auto-released 0   | committed charged 100 lost 7 back 0 expired
         held 100 charged 0 lost 0 in-flight 24h | release | auto-released 100 | auto-released charged 0 lost 0 back 100
-        held 60 charged 40 lost 7 in-flight 24h | release | auto-released 60  | auto-released charged 40 lost 7 back 60
-        held 0 charged 100 lost 7 in-flight 24h | release | auto-released 0   | auto-released charged 100 lost 7 back 0
+        held 60 charged 40 lost 7 in-flight 24h | release | auto-released 60  | committed charged 40 lost 7 back 60 expired
+        held 0 charged 100 lost 7 in-flight 24h | release | auto-released 0   | committed charged 100 lost 7 back 0 expired
         held 100 charged 0 lost 0 reserved 24h  | charge  | auto-released 100 | auto-released charged 0 lost 0 back 100
-        held 60 charged 40 lost 7 reserved 24h  | charge  | auto-released 60  | auto-released charged 40 lost 7 back 60
-        held 0 charged 100 lost 7 reserved 24h  | charge  | auto-released 0   | auto-released charged 100 lost 7 back 0
+        held 60 charged 40 lost 7 reserved 24h  | charge  | auto-released 60  | committed charged 40 lost 7 back 60 expired
+        held 0 charged 100 lost 7 reserved 24h  | charge  | auto-released 0   | committed charged 100 lost 7 back 0 expired
         held 100 charged 0 lost 0 in-flight 24h | charge  | final 100+0       | committed charged 100 lost 0 back 0
         held 60 charged 40 lost 7 in-flight 24h | charge  | final 60+0        | committed charged 100 lost 7 back 0
         held 0 charged 100 lost 7 in-flight 24h | charge  | final 0+0         | committed charged 100 lost 7 back 0
@@ -389,16 +572,18 @@ fn expiry_gives_back_unless_work_has_started_and_the_terms_say_to_charge() {
 #[test]
 fn a_commit_by_usage_needs_rates_that_were_frozen() {
     let table = "
-        held 100 charged 0 lost 0 reserved 24h  | refused: no rates
-        held 100 charged 0 lost 0 in-flight 24h | refused: no rates
-        held 60 charged 40 lost 0 in-flight 24h | refused: no rates
-        committed charged 70 lost 0 back 30     | refused: committed
-        acked charged 70 lost 0 back 30         | refused: acked
-        failed charged 70 lost 0 back 30        | refused: failed
-        voided charged 70 lost 0 back 30        | refused: voided
-        released charged 0 lost 0 back 100      | refused: released
-        auto-released charged 0 lost 0 back 100 | refused: no rates
-        auto-released charged 40 lost 0 back 60 | refused: no rates
+        held 100 charged 0 lost 0 reserved 24h      | refused: no rates
+        held 100 charged 0 lost 0 in-flight 24h     | refused: no rates
+        held 60 charged 40 lost 0 in-flight 24h     | refused: no rates
+        committed charged 70 lost 0 back 30         | refused: committed
+        acked charged 70 lost 0 back 30             | refused: acked
+        failed charged 70 lost 0 back 30            | refused: failed
+        voided charged 70 lost 0 back 30            | refused: voided
+        released charged 0 lost 0 back 100          | refused: released
+        auto-released charged 0 lost 0 back 100     | refused: no rates
+        committed charged 40 lost 0 back 60 expired | refused: no rates
+        acked charged 40 lost 0 back 60 expired     | refused: no rates
+        failed charged 40 lost 0 back 60 expired    | refused: no rates
     ";
     for row in rows(table) {
         let [state, outcome] = row[..] else { unreachable!("two cells: {row:?}") };
@@ -431,18 +616,20 @@ fn a_commit_by_usage_is_summed_first_and_then_rounded_down_once() {
 #[test]
 fn sums_out_of_range_are_refused_before_anything_is_written() {
     let table = "
-        held 999999999999 charged 0 lost 0 in-flight 24h | increase 1                 | increased 1
-        held 999999999999 charged 0 lost 0 in-flight 24h | increase 1.000001          | refused: overflow
-        held 999999999998 charged 1 lost 0 in-flight 24h | increase 1                 | increased 1
-        held 999999999999 charged 1 lost 0 in-flight 24h | increase 0.000001          | refused: overflow
-        held 1 charged 999999999999 lost 0 in-flight 24h | commit 1 final             | final 1+0
-        held 1 charged 999999999999 lost 0 in-flight 24h | commit 2 final             | refused: overflow
-        held 1 charged 999999999999 lost 0 in-flight 24h | commit 1 partial           | partial 1+0
-        held 1 charged 999999999999 lost 0 in-flight 24h | commit 2 partial           | refused: overflow
-        held 1 charged 1 lost 0 in-flight 24h            | commit 1000000000000 final | refused: overflow
-        held 1 charged 0 lost 0 in-flight 24h            | commit 1000000000000 final | final 1+999999999999
-        auto-released charged 1 lost 0 back 1            | commit 1000000000000 final | refused: overflow
-        auto-released charged 0 lost 0 back 1            | commit 1000000000000 final | final 0+1000000000000
+        held 999999999999 charged 0 lost 0 in-flight 24h | increase 1                   | increased 1
+        held 999999999999 charged 0 lost 0 in-flight 24h | increase 1.000001            | refused: overflow
+        held 999999999998 charged 1 lost 0 in-flight 24h | increase 1                   | increased 1
+        held 999999999999 charged 1 lost 0 in-flight 24h | increase 0.000001            | refused: overflow
+        held 1 charged 999999999999 lost 0 in-flight 24h | commit 1 final               | final 1+0
+        held 1 charged 999999999999 lost 0 in-flight 24h | commit 2 final               | refused: overflow
+        held 1 charged 999999999999 lost 0 in-flight 24h | commit 1 partial             | partial 1+0
+        held 1 charged 999999999999 lost 0 in-flight 24h | commit 2 partial             | refused: overflow
+        held 1 charged 1 lost 0 in-flight 24h            | commit 1000000000000 final   | refused: overflow
+        held 1 charged 0 lost 0 in-flight 24h            | commit 1000000000000 final   | final 1+999999999999
+        committed charged 1 lost 0 back 1 expired        | commit 1000000000000 final   | refused: overflow
+        auto-released charged 1 lost 0 back 1 late 1     | commit 1000000000000 partial | refused: overflow
+        auto-released charged 0 lost 0 back 1            | commit 1000000000000 final   | final 0+1000000000000
+        auto-released charged 0 lost 0 back 1            | commit 1000000000000 partial | partial 0+1000000000000
     ";
     for row in rows(table) {
         let [state, command, outcome] = row[..] else { unreachable!("three cells: {row:?}") };
@@ -491,7 +678,7 @@ fn a_reserve_needs_an_amount_and_a_believable_life() {
 }
 
 /// The states of [`FOLLOWS`], in the order of its columns.
-const STATES: [&str; 11] = [
+const STATES: [&str; 9] = [
     "none",
     "held 100 charged 0 lost 0 reserved 24h",
     "held 100 charged 0 lost 0 in-flight 24h",
@@ -501,69 +688,115 @@ const STATES: [&str; 11] = [
     "failed charged 70 lost 0 back 30",
     "voided charged 70 lost 0 back 30",
     "released charged 0 lost 0 back 100",
-    "auto-released charged 0 lost 0 back 100",
-    "auto-released charged 40 lost 0 back 60",
 ];
 
 /// Which events can follow which state, under the policy `cap`, and what they lead to; a dot is a corrupt journal.
 const FOLLOWS: &str = "
-                                  | none | rsvd | flight | part | comm | ackd | fail | void | rel | auto | autop
-    reserved 100                  | held | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    reserved 0                    | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    started                       | .    | held | .      | .    | .    | .    | .    | .    | .   | .    | .
-    increased 5                   | .    | held | held   | held | .    | .    | .    | .    | .   | .    | .
-    increased 0                   | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    increased 1000000000000       | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    extended 23h                  | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    extended 24h                  | .    | held | held   | held | .    | .    | .    | .    | .   | .    | .
-    extended 48h                  | .    | held | held   | held | .    | .    | .    | .    | .   | .    | .
-    final 100+0                   | .    | comm | comm   | .    | .    | .    | .    | .    | .   | .    | .
-    final 100+0 lost 30           | .    | comm | comm   | .    | .    | .    | .    | .    | .   | .    | .
-    final 100+30                  | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 60+0                    | .    | .    | .      | comm | .    | .    | .    | .    | .   | .    | .
-    final 60+0 lost 30            | .    | .    | .      | comm | .    | .    | .    | .    | .   | .    | .
-    final 60+30                   | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 60+0 back 40            | .    | comm | comm   | .    | .    | .    | .    | .    | .   | .    | .
-    final 60+0 back 40 lost 1     | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 60+1 back 40            | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 30+0                    | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 30+0 back 30            | .    | .    | .      | comm | .    | .    | .    | .    | .   | .    | .
-    final 30+0 back 60            | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 30+0 back 80            | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 0+0 back 100            | .    | comm | comm   | .    | .    | .    | .    | .    | .   | .    | .
-    final 0+0 back 60             | .    | .    | .      | comm | .    | .    | .    | .    | .   | .    | .
-    final 0+0                     | .    | .    | .      | .    | .    | .    | .    | .    | .   | comm | comm
-    final 0+30                    | .    | .    | .      | .    | .    | .    | .    | .    | .   | comm | comm
-    final 0+30 lost 5             | .    | .    | .      | .    | .    | .    | .    | .    | .   | comm | comm
-    final 0+100                   | .    | .    | .      | .    | .    | .    | .    | .    | .   | comm | .
-    final 0+130                   | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 0+30 back 5             | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 0+30 lost 1000000000000 | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    final 1+1000000000000         | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    partial 100+0                 | .    | held | held   | .    | .    | .    | .    | .    | .   | .    | .
-    partial 60+0                  | .    | held | held   | held | .    | .    | .    | .    | .   | .    | .
-    partial 60+0 lost 5           | .    | .    | .      | held | .    | .    | .    | .    | .   | .    | .
-    partial 130+0                 | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    partial 60+0 back 40          | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    partial 0+0                   | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    partial 0+30                  | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    released 100                  | .    | rel  | rel    | .    | .    | .    | .    | .    | .   | .    | .
-    released 60                   | .    | .    | .      | comm | .    | .    | .    | .    | .   | .    | .
-    released 0                    | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    auto-released 100             | .    | auto | auto   | .    | .    | .    | .    | .    | .   | .    | .
-    auto-released 60              | .    | .    | .      | auto | .    | .    | .    | .    | .   | .    | .
-    auto-released 0               | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    voided 70                     | .    | .    | .      | .    | void | void | void | .    | .   | .    | .
-    voided 40                     | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | void
-    voided 100                    | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    voided 0                      | .    | .    | .      | .    | .    | .    | .    | .    | .   | .    | .
-    acked                         | .    | .    | .      | .    | ackd | .    | ackd | .    | .   | .    | .
-    failed                        | .    | .    | .      | .    | fail | .    | .    | .    | .   | .    | .
+                                    | none | rsvd | flight | part | comm | ackd | fail | void | rel
+    reserved 100                    | held | .    | .      | .    | .    | .    | .    | .    | .
+    reserved 0                      | .    | .    | .      | .    | .    | .    | .    | .    | .
+    started                         | .    | held | .      | .    | .    | .    | .    | .    | .
+    increased 5                     | .    | held | held   | held | .    | .    | .    | .    | .
+    increased 0                     | .    | .    | .      | .    | .    | .    | .    | .    | .
+    increased 1000000000000         | .    | .    | .      | .    | .    | .    | .    | .    | .
+    extended 23h                    | .    | .    | .      | .    | .    | .    | .    | .    | .
+    extended 24h                    | .    | held | held   | held | .    | .    | .    | .    | .
+    extended 48h                    | .    | held | held   | held | .    | .    | .    | .    | .
+    final 100+0                     | .    | comm | comm   | .    | .    | .    | .    | .    | .
+    final 100+0 lost 30             | .    | comm | comm   | .    | .    | .    | .    | .    | .
+    final 100+30                    | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 60+0                      | .    | .    | .      | comm | .    | .    | .    | .    | .
+    final 60+0 lost 30              | .    | .    | .      | comm | .    | .    | .    | .    | .
+    final 60+30                     | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 60+0 back 40              | .    | comm | comm   | .    | .    | .    | .    | .    | .
+    final 60+0 back 40 lost 1       | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 60+1 back 40              | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 30+0                      | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 30+0 back 30              | .    | .    | .      | comm | .    | .    | .    | .    | .
+    final 30+0 back 60              | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 30+0 back 80              | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 0+0 back 100              | .    | comm | comm   | .    | .    | .    | .    | .    | .
+    final 0+0 back 60               | .    | .    | .      | comm | .    | .    | .    | .    | .
+    final 0+0                       | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 0+30                      | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 0+30 lost 5               | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 0+60                      | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 0+100                     | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 0+130                     | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 0+30 back 5               | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 0+30 lost 1000000000000   | .    | .    | .      | .    | .    | .    | .    | .    | .
+    final 1+1000000000000           | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 100+0                   | .    | held | held   | .    | .    | .    | .    | .    | .
+    partial 60+0                    | .    | held | held   | held | .    | .    | .    | .    | .
+    partial 60+0 lost 5             | .    | .    | .      | held | .    | .    | .    | .    | .
+    partial 130+0                   | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 60+0 back 40            | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 0+0                     | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 0+0 lost 5              | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 0+30                    | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 0+30 lost 5             | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 0+60                    | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 0+100                   | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 0+130                   | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 0+30 back 5             | .    | .    | .      | .    | .    | .    | .    | .    | .
+    partial 0+30 lost 1000000000000 | .    | .    | .      | .    | .    | .    | .    | .    | .
+    released 100                    | .    | rel  | rel    | .    | .    | .    | .    | .    | .
+    released 60                     | .    | .    | .      | comm | .    | .    | .    | .    | .
+    released 0                      | .    | .    | .      | .    | .    | .    | .    | .    | .
+    auto-released 100               | .    | auto | auto   | .    | .    | .    | .    | .    | .
+    auto-released 60                | .    | .    | .      | comm | .    | .    | .    | .    | .
+    auto-released 0                 | .    | .    | .      | .    | .    | .    | .    | .    | .
+    voided 70                       | .    | .    | .      | .    | void | void | void | .    | .
+    voided 40                       | .    | .    | .      | .    | .    | .    | .    | .    | .
+    voided 100                      | .    | .    | .      | .    | .    | .    | .    | .    | .
+    voided 0                        | .    | .    | .      | .    | .    | .    | .    | .    | .
+    acked                           | .    | .    | .      | .    | ackd | .    | ackd | .    | .
+    failed                          | .    | .    | .      | .    | fail | .    | .    | .    | .
 ";
 
 #[test]
 fn an_event_that_cannot_follow_its_state_is_refused() {
     check_follows(FOLLOWS, |column| (STATES[column], standard()));
+}
+
+/// The states of [`FOLLOWS_EXPIRY`]: what is left for late results is 100, 60, 60, 30 and 60.
+const EXPIRED: [&str; 5] = [
+    "auto-released charged 0 lost 0 back 100",
+    "auto-released charged 40 lost 0 back 100 late 40",
+    "committed charged 40 lost 0 back 60 expired",
+    "acked charged 70 lost 0 back 60 late 30 expired",
+    "failed charged 40 lost 0 back 60 expired",
+];
+
+/// As [`FOLLOWS`], for charges that ended by expiry; none of its events that are left out here can follow.
+const FOLLOWS_EXPIRY: &str = "
+                        | auto | late | comm | ackd | fail
+    final 0+0           | comm | comm | comm | comm | comm
+    final 0+30          | comm | comm | comm | comm | comm
+    final 0+30 lost 5   | comm | comm | comm | comm | comm
+    final 0+60          | comm | comm | comm | .    | comm
+    final 0+100         | comm | .    | .    | .    | .
+    partial 0+0 lost 5  | auto | auto | comm | comm | comm
+    partial 0+30        | auto | auto | comm | comm | comm
+    partial 0+30 lost 5 | auto | auto | comm | comm | comm
+    partial 0+60        | auto | auto | comm | .    | comm
+    partial 0+100       | auto | .    | .    | .    | .
+    voided 70           | .    | .    | .    | void | .
+    voided 40           | .    | void | void | .    | void
+    acked               | .    | .    | ackd | .    | ackd
+    failed              | .    | .    | fail | .    | .
+";
+
+#[test]
+fn only_a_late_result_a_void_or_the_word_of_the_peer_can_follow_expiry() {
+    let state_of = |column: usize| (EXPIRED[column], standard());
+    check_follows(FOLLOWS_EXPIRY, state_of);
+    let written: Vec<_> = rows(FOLLOWS_EXPIRY).skip(1).map(|row| row[0]).collect();
+    let events: Vec<_> = rows(FOLLOWS).skip(1).map(|row| row[0]).collect();
+    assert!(written.iter().all(|event| events.contains(event)), "an event that is not tried elsewhere: {written:?}");
+    let left_out = events.iter().filter(|event| !written.contains(event));
+    let refused: String = left_out.map(|event| format!("{event} | . | . | . | . | .\n")).collect();
+    check_follows(&format!("| auto | late | comm | ackd | fail\n{refused}"), state_of);
 }
 
 /// The same for the two policies that [`FOLLOWS`] leaves out: 100 held, and 100 given back by expiry.
@@ -576,7 +809,9 @@ const FOLLOWS_BY_POLICY: &str = "
     final 70+30 back 30  | .    | .         | .      | .        | .              | .
     partial 100+30       | .    | held      | .      | .        | .              | .
     partial 70+30        | .    | .         | .      | .        | .              | .
-    partial 0+30         | .    | .         | .      | .        | .              | .
+    partial 0+30         | .    | .         | .      | auto     | auto           | auto
+    partial 0+20 lost 10 | .    | .         | .      | auto     | auto           | .
+    partial 0+130        | .    | .         | .      | .        | auto           | .
     final 0+100          | .    | .         | .      | comm     | comm           | comm
     final 0+20 lost 10   | .    | .         | .      | comm     | comm           | .
     final 0+130          | .    | .         | .      | .        | comm           | .
@@ -587,14 +822,14 @@ const FOLLOWS_BY_POLICY: &str = "
 fn a_commit_that_its_terms_do_not_allow_cannot_follow() {
     let policies = [Overrun::Cap, Overrun::Available, Overrun::Refuse];
     check_follows(FOLLOWS_BY_POLICY, |column| {
-        let state = if column < 3 { STATES[2] } else { STATES[9] };
+        let state = if column < 3 { STATES[2] } else { EXPIRED[0] };
         (state, Terms { overrun: policies[column % 3], ..standard() })
     });
 }
 
 #[test]
 fn every_state_has_its_name_on_the_wire() {
-    for (state, name) in STATES.iter().zip([
+    for (state, name) in STATES.iter().chain(&EXPIRED).zip([
         "",
         "RESERVE_HELD",
         "RESERVE_HELD",
@@ -606,6 +841,9 @@ fn every_state_has_its_name_on_the_wire() {
         "RELEASED",
         "AUTO_RELEASED",
         "AUTO_RELEASED",
+        "FINALIZE_PENDING",
+        "FINALIZE_ACKED",
+        "FINALIZE_FAILED",
     ]) {
         if let Some(charge) = before(state, standard()) {
             assert_eq!(charge.state().to_string(), name);
@@ -636,6 +874,17 @@ fn check_closed(state: &str, table: &str) {
         None => format!("{command} | refused: {name} |"),
     };
     check(state, &COMMANDS.iter().map(line).collect::<Vec<_>>().join("\n"));
+}
+
+/// One charge of 100 from its reserve on: each row's outcome, on the state that the row before led to.
+fn check_life(table: &str) {
+    let mut state = STATES[1];
+    for row in rows(table) {
+        let [command, outcome, then] = row[..] else { unreachable!("three cells: {row:?}") };
+        let before = read(state, |words| charge(words, standard()));
+        decides(&before, read(command, parse_command), &at(NOW.after(h(24)), "1000"), outcome, then);
+        state = if then.is_empty() { state } else { then };
+    }
 }
 
 fn decides(before: &Charge, command: Command, context: &Context, outcome: &str, then: &str) {
@@ -671,15 +920,13 @@ fn check_overrun(state: &str, table: &str) {
     assert_eq!(rows.next(), None, "no other rows");
 }
 
-fn commits(before: &Charge, command: Command, context: &Context, cell: &str, asked: Finality) {
+fn commits(before: &Charge, command: Command, context: &Context, cell: &str, finality: Finality) {
     let case = format!("{before:?}\n{command:?}\n{context:?}");
     let expected = match cell.strip_prefix("over ") {
         Some(chargeable) => Err(Refusal::ExceedsHold { chargeable: credits(chargeable).expect("an amount") }),
         None if cell == "zero" => Err(Refusal::ZeroAmount),
         None => Ok(read(cell, parse_taken)),
     };
-    // A hold that has ended cannot be charged in parts: the late result is the last one.
-    let finality = if before.state() == State::Held { asked } else { Finality::Final };
     let decided = before.decide(command, context);
     assert_eq!(decided, expected.map(|taken| Event::Committed { taken, finality }), "{case}");
     if let (Ok(event), Ok(taken)) = (decided, expected) {
@@ -694,6 +941,13 @@ fn by_hand(before: &Charge, taken: &Taken, finality: Finality) -> Charge {
     };
     let took = [taken.from_hold, taken.from_available];
     let added = |charged: CreditUnit| sum(&[charged, took[0], took[1]]);
+    let late = |closed: Closed| Closed {
+        charged: added(closed.charged),
+        uncollected: sum(&[closed.uncollected, taken.uncollected]),
+        late: added(closed.late),
+        ended: if finality == Finality::Final { Ended::Settled } else { closed.ended },
+        ..closed
+    };
     match (*before, finality) {
         (Charge::Held(hold), Finality::Partial) => Charge::Held(Hold {
             held: CreditUnit::new(hold.held.units() - taken.from_hold.units()).expect("less than before"),
@@ -706,8 +960,11 @@ fn by_hand(before: &Charge, taken: &Taken, finality: Finality) -> Charge {
             charged: added(hold.charged),
             uncollected: sum(&[hold.uncollected, taken.uncollected]),
             returned: taken.returned,
+            late: CreditUnit::ZERO,
+            ended: Ended::Settled,
             terms: hold.terms,
         }),
+        (Charge::AutoReleased(closed), Finality::Partial) => Charge::AutoReleased(late(closed)),
         (
             Charge::AutoReleased(closed)
             | Charge::Committed(closed)
@@ -716,11 +973,7 @@ fn by_hand(before: &Charge, taken: &Taken, finality: Finality) -> Charge {
             | Charge::Voided(closed)
             | Charge::Released(closed),
             Finality::Final | Finality::Partial,
-        ) => Charge::Committed(Closed {
-            charged: added(closed.charged),
-            uncollected: sum(&[closed.uncollected, taken.uncollected]),
-            ..closed
-        }),
+        ) => Charge::Committed(late(closed)),
     }
 }
 
@@ -785,9 +1038,16 @@ fn charge(words: &[&str], terms: Terms) -> Option<Charge> {
         let expires_at = NOW.after(hours(until)?);
         return Some(Charge::Held(Hold { owner, held, charged, uncollected, stage, terms, expires_at }));
     }
-    let [name, "charged", charged, "lost", lost, "back", back] = words else { return None };
+    let [name, "charged", charged, "lost", lost, "back", back, more @ ..] = words else { return None };
     let (charged, uncollected, returned) = (credits(charged)?, credits(lost)?, credits(back)?);
-    let closed = Closed { owner, charged, uncollected, returned, terms };
+    let (late, more) =
+        if let ["late", late, more @ ..] = more { (credits(late)?, more) } else { (CreditUnit::ZERO, more) };
+    let ended = match (*name, more) {
+        ("auto-released", []) | ("committed" | "acked" | "failed", ["expired"]) => Ended::Expired,
+        (_, []) => Ended::Settled,
+        _ => return None,
+    };
+    let closed = Closed { owner, charged, uncollected, returned, late, ended, terms };
     match *name {
         "committed" => Some(Charge::Committed(closed)),
         "acked" => Some(Charge::Acked(closed)),
