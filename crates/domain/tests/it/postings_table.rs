@@ -3,7 +3,7 @@
 use crate::table::{credits, id, reason};
 use holdfast_domain::charge::{self, Finality, OnExpiry, Overrun, Taken, Terms};
 use holdfast_domain::escrow::{self, Escrowed};
-use holdfast_domain::{CreditUnit, Entry, Event, Guard, Mint, Timestamp};
+use holdfast_domain::{CreditUnit, Entry, EntryError, Event, Guard, Mint, Timestamp, Unbalanced, ZeroMint, mint};
 
 #[test]
 fn minting_takes_from_the_treasury() {
@@ -119,6 +119,37 @@ fn only_what_pays_an_escrow_out_names_a_payee() {
     assert_eq!(of_escrow(divided).payee(), Some(payee));
     assert_eq!(of_escrow(escrow::Event::Refunded { amount }).payee(), None);
     assert_eq!(of_charge(charge::Event::Acked).payee(), None);
+}
+
+#[test]
+fn an_entry_has_one_owner_also_inside() {
+    let terms = Terms { rates: None, overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
+    let (amount, expires_at) = (cu("100"), Timestamp::EPOCH);
+    for (inside, expected) in [("alice", Ok(())), ("bob", Err(EntryError::OwnerMismatch))] {
+        let reserved = charge::Event::Reserved { owner: id(inside), amount, terms, expires_at };
+        let held = escrow::Event::Held(Escrowed { owner: id(inside), amount, feature: id("solo") });
+        assert_eq!(Entry::of(of_charge(reserved)).map(drop), expected, "{inside}");
+        assert_eq!(Entry::of(of_escrow(held)).map(drop), expected, "{inside}");
+    }
+}
+
+#[test]
+fn an_entry_whose_sum_is_out_of_range_is_refused() {
+    let most = cu("1000000000000");
+    let taken = Taken { from_hold: most, from_available: most, returned: cu("0"), uncollected: cu("0") };
+    let event = of_charge(charge::Event::Committed { taken, finality: Finality::Final });
+    assert_eq!(event.postings(), Err(Unbalanced));
+    assert_eq!(Entry::of(event), Err(EntryError::Unbalanced));
+}
+
+#[test]
+fn a_mint_of_nothing_is_refused() {
+    let of = |amount| mint(id("alice"), cu(amount), reason("top-up"));
+    assert_eq!(of("0"), Err(ZeroMint));
+    for amount in ["0.000001", "1000000000000"] {
+        let minted = Mint { owner: id("alice"), amount: cu(amount), reason: reason("top-up") };
+        assert_eq!(of(amount), Ok(Event::Minted(minted)));
+    }
 }
 
 /// The entry of `event` is `kind: account change, …; floors: account …`, in this order.

@@ -5,7 +5,7 @@
 
 use crate::table::{id, reason};
 use holdfast_domain::charge::{
-    self, Actual, Command, Context, Finality, OnExpiry, Overrun, Refusal, Reserve, Terms, reserve,
+    self, Actual, Closed, Command, Context, Finality, OnExpiry, Overrun, Refusal, Reserve, Terms, reserve,
 };
 use holdfast_domain::escrow::{self, Escrowed};
 use holdfast_domain::{
@@ -100,7 +100,7 @@ impl World {
 
     fn decide(&mut self, step: &Step) -> Option<Event> {
         match step {
-            Step::Mint(mint) => Some(Event::Minted(mint.clone())),
+            Step::Mint(Mint { owner, amount, reason }) => holdfast_domain::mint(*owner, *amount, reason.clone()).ok(),
             Step::Reserve(id, _) if self.charges.contains_key(id) => None,
             Step::Reserve(id, request) => {
                 let event = reserve(request, self.now).ok()?;
@@ -206,7 +206,7 @@ pub(crate) fn price(rates: &Rates, usage: Usage) -> i128 {
 }
 
 /// What an event of a charge brings into revenue.
-fn revenue(event: &charge::Event) -> i128 {
+pub(crate) fn revenue(event: &charge::Event) -> i128 {
     match event {
         charge::Event::Committed { taken, .. } => units(taken.from_hold) + units(taken.from_available),
         charge::Event::Voided { returned, .. } => -units(*returned),
@@ -238,6 +238,19 @@ pub(crate) const fn terms(charge: &Charge) -> Terms {
     }
 }
 
+/// What is left of a charge whose hold has ended.
+pub(crate) const fn closed(charge: &Charge) -> Option<&Closed> {
+    match charge {
+        Charge::Held(_) => None,
+        Charge::Committed(closed)
+        | Charge::Acked(closed)
+        | Charge::Failed(closed)
+        | Charge::Voided(closed)
+        | Charge::Released(closed)
+        | Charge::AutoReleased(closed) => Some(closed),
+    }
+}
+
 /// What was charged, and what could not be.
 pub(crate) fn sums(charge: &Charge) -> (i128, i128) {
     match charge {
@@ -251,10 +264,10 @@ pub(crate) fn sums(charge: &Charge) -> (i128, i128) {
     }
 }
 
-/// Up to sixty steps of two owners with four charges and two escrows: few enough names that the steps meet.
+/// Up to eighty steps of two owners with four charges and two escrows: few enough names that the steps meet.
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let funded = [mint("alice", 300), mint("bob", 60)];
-    prop::collection::vec(step(), 1..60).prop_map(move |steps| funded.iter().cloned().chain(steps).collect())
+    prop::collection::vec(step(), 1..80).prop_map(move |steps| funded.iter().cloned().chain(steps).collect())
 }
 
 fn mint(owner: &str, units: u64) -> Step {
@@ -275,10 +288,10 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => minted,
         5 => (charge_id(), a_reserve()).prop_map(|(id, request)| Step::Reserve(id, request)),
-        20 => (charge_id(), command(amount(150))).prop_map(|(id, command)| Step::Charge(id, command)),
+        25 => (charge_id(), command(amount(150))).prop_map(|(id, command)| Step::Charge(id, command)),
         2 => escrowed,
         3 => (escrow_id(), of_escrow()).prop_map(|(id, command)| Step::Escrow(id, command)),
-        3 => (0..40u64).prop_map(|ms| Step::Wait(Span::from_millis(ms))),
+        5 => (0..40u64).prop_map(|ms| Step::Wait(Span::from_millis(ms))),
     ]
 }
 
@@ -344,10 +357,10 @@ pub(crate) fn command(amount: impl Strategy<Value = CreditUnit> + Clone + 'stati
         1 => (0..50u64).prop_map(|ttl| Command::Extend { ttl: Span::from_millis(ttl) }),
         8 => (actual, finality).prop_map(|(actual, finality)| Command::Commit { actual, finality }),
         1 => Just(Command::Release),
-        3 => Just(Command::Expire),
+        5 => Just(Command::Expire),
         3 => Just(Command::Void { reason: reason("by mistake") }),
         2 => Just(Command::Ack),
-        1 => Just(Command::Fail { reason: reason("no answer") }),
+        2 => Just(Command::Fail { reason: reason("no answer") }),
     ]
 }
 
