@@ -100,17 +100,29 @@ pub const SUBJECTS: [Subject; 4] = [
     Subject { name: OURS, about: holdfast::about, measure: holdfast::measure },
 ];
 
-/// Runs every subject in every case and reports as it goes; returns how many failed.
+/// Which part of a benchmark to run: all of it, or one subject, or one case.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// The subject's name.
+    pub subject: Option<String>,
+    /// The case as it is printed.
+    pub case: Option<String>,
+}
+
+/// Runs every chosen subject in every chosen case and reports as it goes; returns how many failed.
 ///
 /// # Errors
 /// Only if interrupted: a subject that fails is reported as missing with its error, and the others go on.
-pub fn run(plan: &Plan, report: &mut Report) -> Result<usize, BenchError> {
-    for subject in SUBJECTS {
+pub fn run(plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, BenchError> {
+    let subjects =
+        || SUBJECTS.into_iter().filter(|subject| choice.subject.as_ref().is_none_or(|only| only == subject.name));
+    let chosen = |case: &Case| choice.case.as_ref().is_none_or(|only| *only == case.to_string());
+    for subject in subjects() {
         report.introduce(subject.name, (subject.about)());
     }
     let mut failed = 0;
-    for case in CASES {
-        for subject in SUBJECTS {
+    for case in CASES.into_iter().filter(chosen) {
+        for subject in subjects() {
             let outcome = match measure_one(subject, case, plan) {
                 Ok(outcome) => outcome,
                 Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),

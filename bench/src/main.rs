@@ -1,10 +1,10 @@
-//! `bench NAME [--quick]`: runs one benchmark, prints it and writes `target/bench/NAME.json`.
+//! `bench NAME [--quick] [--only SUBJECT] [--case CALLERSxBATCH]`: runs one benchmark, prints it and writes `target/bench/NAME.json`.
 //!
 //! Exits with 1 if a subject failed or the run was interrupted, with 2 if the command line makes no sense.
 
 use holdfast_bench::BenchError;
 use holdfast_bench::head::Head;
-use holdfast_bench::ledger;
+use holdfast_bench::ledger::{self, Choice};
 use holdfast_bench::plan::{Pace, Plan, Stop};
 use holdfast_bench::report::Report;
 use holdfast_bench::sandbox::Sandbox;
@@ -14,20 +14,14 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 const OUTPUT_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
-const USAGE: &str = "usage: bench NAME [--quick]\nbenchmarks: ledger";
+const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CALLERSxBATCH]\nbenchmarks: ledger";
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let pace = match words.as_slice() {
-        [ledger::NAME] => Pace::Full,
-        [ledger::NAME, "--quick"] | ["--quick", ledger::NAME] => Pace::Quick,
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
+    let Some((pace, choice)) = parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
     };
-    match run(pace) {
+    match run(pace, &choice) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
             eprintln!("{failed} measurements failed");
@@ -40,14 +34,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(pace: Pace) -> Result<usize, BenchError> {
+/// How thorough, and what of it; `None` if the words make no sense.
+fn parse(mut words: impl Iterator<Item = String>) -> Option<(Pace, Choice)> {
+    (words.next()? == ledger::NAME).then_some(())?;
+    let mut pace = Pace::Full;
+    let mut choice = Choice::default();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--quick" => pace = Pace::Quick,
+            "--only" => choice.subject = Some(words.next()?),
+            "--case" => choice.case = Some(words.next()?.replace('x', " × ")),
+            _ => return None,
+        }
+    }
+    Some((pace, choice))
+}
+
+fn run(pace: Pace, choice: &Choice) -> Result<usize, BenchError> {
     let output = Path::new(OUTPUT_DIR);
     let stop = Stop::default();
     listen(stop.clone())?;
     let plan = Plan::new(pace, Sandbox::new(output)?, stop);
     let head = Head::now(plan.sandbox.path(), plan.duration.as_secs_f64());
     let mut report = Report::new(ledger::NAME, ledger::OURS, head);
-    let failed = ledger::run(&plan, &mut report)?;
+    let failed = ledger::run(&plan, choice, &mut report)?;
     report.finish();
     report.write_json(output)?;
     report.print(&mut std::io::stdout()).map_err(BenchError::io("print"))?;

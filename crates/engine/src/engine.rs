@@ -68,8 +68,10 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) journal_id: JournalId,
     clock: Arc<dyn Clock>,
     intake: Mutex<Intake>,
-    /// Wakes the workers.
+    /// Wakes the worker at the desk: there is work, or the disk is free.
     work: Condvar,
+    /// Wakes the worker who waits for the desk.
+    desk_free: Condvar,
     desk: Mutex<Desk<D>>,
     journal: Mutex<Journal<D>>,
     pub(crate) upkeep: Upkeep,
@@ -163,6 +165,7 @@ impl<D: Disk> Engine<D> {
                 state: State::Running,
             }),
             work: Condvar::new(),
+            desk_free: Condvar::new(),
             desk: Mutex::new(Desk { ledger, batch, cursor, replies: Vec::new(), memory: Vec::new() }),
             journal: Mutex::new(journal),
             upkeep: Upkeep::new(end, policy, report.snapshot.unwrap_or(0)),
@@ -288,7 +291,7 @@ impl<D: Disk> Shared<D> {
     fn take_desk(&self) -> bool {
         let mut intake = lock(&self.intake);
         while intake.desk_taken {
-            intake = self.work.wait(intake).unwrap_or_else(PoisonError::into_inner);
+            intake = self.desk_free.wait(intake).unwrap_or_else(PoisonError::into_inner);
         }
         intake.desk_taken = true;
         true
@@ -306,7 +309,7 @@ impl<D: Disk> Shared<D> {
                 Step::Seal => return Some(self.close(Seal::Wanted)),
                 Step::Leave => {
                     lock(&self.intake).desk_taken = false;
-                    self.work.notify_all();
+                    self.desk_free.notify_one();
                     return None;
                 }
             };
@@ -441,7 +444,7 @@ impl<D: Disk> Shared<D> {
         self.upkeep.freeze_if_wanted(&mut desk);
         drop(desk);
         lock(&self.intake).desk_taken = false;
-        self.work.notify_all();
+        self.desk_free.notify_one();
         Turn { batch, replies, seal }
     }
 
@@ -456,7 +459,7 @@ impl<D: Disk> Shared<D> {
                     self.upkeep.made_durable(end, batch.is_empty());
                 }
                 lock(&self.intake).disk_taken = false;
-                self.work.notify_all();
+                self.work.notify_one();
                 answer(replies);
                 let mut desk = lock(&self.desk);
                 if desk.memory.len() < 2 {

@@ -37,7 +37,7 @@ impl Policy {
     pub const STANDARD: Self = Self {
         snapshot_entries: 2_000_000,
         snapshot_every: Duration::from_secs(6 * 60 * 60),
-        lag_max: 1_000_000,
+        lag_max: 8_000_000,
         segment_bytes: holdfast_journal::SEGMENT_BYTES,
     };
 }

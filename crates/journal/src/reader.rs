@@ -35,8 +35,11 @@ pub(crate) enum Look<'a> {
 /// One segment's file, read through a buffer.
 pub(crate) struct SegmentReader<F> {
     file: F,
+    /// How far it is read: the file's length, or less where the tail is still being written.
     length: u64,
     buffer: Vec<u8>,
+    /// How much of the buffer was read.
+    filled: usize,
     /// Where in the file the buffer starts.
     base: u64,
 }
@@ -45,7 +48,7 @@ impl<F: DiskFile> SegmentReader<F> {
     pub(crate) fn open<D: Disk<File = F>>(disk: &D, segment: u32) -> io::Result<Self> {
         let file = disk.open(&file_name(segment))?;
         let length = file.length()?;
-        Ok(Self { file, length, buffer: Vec::new(), base: 0 })
+        Ok(Self { file, length, buffer: Vec::new(), filled: 0, base: 0 })
     }
 
     pub(crate) const fn length(&self) -> u64 {
@@ -54,24 +57,24 @@ impl<F: DiskFile> SegmentReader<F> {
 
     /// The bytes at `byte`, as many of `length` as the file has.
     pub(crate) fn bytes(&mut self, byte: u64, length: usize) -> io::Result<&[u8]> {
-        let buffered = self.base..self.base.saturating_add(wide(self.buffer.len()));
+        let buffered = self.base..self.base.saturating_add(wide(self.filled));
         let end = byte.saturating_add(wide(length)).min(self.length);
         if !(buffered.contains(&byte) && end <= buffered.end) {
-            // What is beyond the buffer may have been written since, so a tail is read anew.
             let want = length.max(READ_AHEAD_BYTES).min(narrow(self.length.saturating_sub(byte)));
-            self.buffer.resize(want, 0);
+            if self.buffer.len() < want {
+                self.buffer.resize(want, 0);
+            }
             self.base = byte;
-            let read = self.file.read_at(&mut self.buffer, byte)?;
-            self.buffer.truncate(read);
+            self.filled = self.file.read_at(self.buffer.get_mut(..want).unwrap_or_default(), byte)?;
         }
-        let from = narrow(byte.saturating_sub(self.base)).min(self.buffer.len());
-        let rest = self.buffer.get(from..).unwrap_or_default();
+        let from = narrow(byte.saturating_sub(self.base)).min(self.filled);
+        let rest = self.buffer.get(from..self.filled).unwrap_or_default();
         Ok(rest.get(..length).unwrap_or(rest))
     }
 
-    /// Forgets what was read ahead, so that a tail that has grown since is seen.
-    pub(crate) fn forget(&mut self) {
-        self.buffer.clear();
+    /// Reads up to `length` from now on: what is beyond it may still be changing.
+    fn limit(&mut self, length: u64) {
+        self.length = length;
     }
 
     pub(crate) fn look(&mut self, byte: u64) -> io::Result<Look<'_>> {
@@ -90,14 +93,13 @@ pub struct Frames<D: Disk> {
     disk: D,
     at: Location,
     reader: Option<SegmentReader<D::File>>,
-    end: Location,
 }
 
 impl<D: Disk> Frames<D> {
     /// Reads from `at`, which must be where a frame starts or will start.
     #[must_use]
     pub const fn starting(disk: D, at: Location) -> Self {
-        Self { disk, at, reader: None, end: at }
+        Self { disk, at, reader: None }
     }
 
     /// Where the next frame is looked for.
@@ -108,12 +110,6 @@ impl<D: Disk> Frames<D> {
 
     /// The next frame before `end`, the place up to which the journal is durable.
     pub fn next(&mut self, end: Location) -> Result<Option<Frame<'_>>, ReadError> {
-        if end != self.end {
-            self.end = end;
-            if let Some(reader) = &mut self.reader {
-                reader.forget();
-            }
-        }
         loop {
             if self.at >= end {
                 return Ok(None);
@@ -122,6 +118,9 @@ impl<D: Disk> Frames<D> {
                 self.reader = Some(SegmentReader::open(&self.disk, self.at.segment)?);
             }
             let reader = self.reader.as_mut().expect("opened above");
+            if self.at.segment == end.segment {
+                reader.limit(u64::from(end.byte));
+            }
             if matches!(reader.look(u64::from(self.at.byte))?, Look::Frame(..)) {
                 break;
             }
