@@ -159,6 +159,7 @@ impl Balances {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prepared {
     owner: OwnerId,
+    row: Option<Row>,
     available: CreditUnit,
     held: CreditUnit,
     previous: Owner,
@@ -192,8 +193,13 @@ impl Book {
         }
     }
 
+    /// The row of an owner who has been credited before.
+    pub(crate) fn owner_row(&self, owner: OwnerId) -> Option<Row> {
+        self.owners.find(owner.as_bytes())
+    }
+
     pub(crate) fn owner(&self, owner: OwnerId) -> Option<&Owner> {
-        self.owners.find(owner.as_bytes()).map(|row| self.owners.row(row))
+        self.owner_row(owner).map(|row| self.owners.row(row))
     }
 
     pub(crate) fn payee(&self, payee: PayeeId) -> Option<&Payee> {
@@ -201,9 +207,10 @@ impl Book {
     }
 
     /// The balances that `entry` leads to, or the refusal of the guard that it breaks. Changes nothing.
-    pub(crate) fn prepare(&self, entry: &Entry) -> Result<Prepared, Refusal> {
+    /// `row` is its owner's, `None` for a new one.
+    pub(crate) fn prepare(&self, entry: &Entry, row: Option<Row>) -> Result<Prepared, Refusal> {
         let owner = entry.event().owner();
-        let previous = self.owner(owner).copied().unwrap_or(Owner::NEW);
+        let previous = row.map_or(Owner::NEW, |row| *self.owners.row(row));
         let payee = entry.event().payee().map(|payee| (payee, self.payee(payee).copied().unwrap_or(Payee::NEW)));
         let before = Balances {
             available: Change::plus(previous.available),
@@ -226,6 +233,7 @@ impl Book {
         }
         Ok(Prepared {
             owner,
+            row,
             available: after.available.amount()?,
             held: after.held.amount()?,
             previous,
@@ -234,10 +242,11 @@ impl Book {
         })
     }
 
-    /// Takes over the balances of an entry that was prepared against this very book, with nothing posted in between.
-    pub(crate) fn post(&mut self, prepared: &Prepared, offset: u64, at: Timestamp) {
-        let Prepared { owner, available, held, payee, system, .. } = *prepared;
-        let row = self.owners.find_or_insert(owner.as_bytes(), || Owner::NEW);
+    /// Takes over the balances of an entry that was prepared against this very book, with nothing posted in between. Gives
+    /// the owner's row.
+    pub(crate) fn post(&mut self, prepared: &Prepared, offset: u64, at: Timestamp) -> Row {
+        let Prepared { owner, row, available, held, payee, system, .. } = *prepared;
+        let row = row.unwrap_or_else(|| self.owners.find_or_insert(owner.as_bytes(), || Owner::NEW));
         let owner = self.owners.row_mut(row);
         (owner.available, owner.held, owner.last) = (available, held, offset);
         owner.entries += 1;
@@ -249,10 +258,11 @@ impl Book {
         }
         self.system = system;
         self.last_at = at;
+        row
     }
 
-    /// Puts a charge in its new state: open charges are kept here, closed ones are on the disk.
-    pub(crate) fn put_charge(&mut self, key: KeyHash, id: ChargeId, charge: &Charge, last: Location) {
+    /// Puts a charge in its new state: open charges are kept here, closed ones are on the disk. `row` is its owner's.
+    pub(crate) fn put_charge(&mut self, key: KeyHash, id: ChargeId, charge: &Charge, last: Location, row: Row) {
         let before = match charge {
             Charge::Held(hold) => {
                 self.expiries.insert((hold.expires_at, key.0));
@@ -271,10 +281,10 @@ impl Book {
                 self.expiries.remove(&(before.expires_at, key.0));
             }
             if !is_open {
-                self.owner_mut(charge.owner()).open_holds -= 1;
+                self.owners.row_mut(row).open_holds -= 1;
             }
         } else if is_open {
-            self.owner_mut(charge.owner()).open_holds += 1;
+            self.owners.row_mut(row).open_holds += 1;
         }
     }
 
@@ -284,11 +294,6 @@ impl Book {
             Escrow::Held(escrowed) => self.escrows.insert(key, OpenEscrow { id, escrowed: *escrowed, last }),
             Escrow::Settled(_) | Escrow::Refunded(_) | Escrow::Partial(_) => self.escrows.remove(key),
         };
-    }
-
-    fn owner_mut(&mut self, owner: OwnerId) -> &mut Owner {
-        let row: Row = self.owners.find_or_insert(owner.as_bytes(), || Owner::NEW);
-        self.owners.row_mut(row)
     }
 
     /// The holds whose time has come, oldest first.

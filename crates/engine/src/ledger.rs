@@ -15,9 +15,10 @@ use crate::keys::{Job, KeyHash, Keys};
 use crate::record::Record;
 use crate::records::Records;
 use crate::request::{Answer, Command, Fingerprint, LifeState, Outcome, Request, fingerprint};
+use crate::table::Row;
 use holdfast_domain::charge::{self, Charge, Context, Reserve};
 use holdfast_domain::escrow::{self, Escrow};
-use holdfast_domain::{ChargeId, CreditUnit, Entry, EscrowId, Event, Key, Label, Mint, OwnerId, Reason, Timestamp};
+use holdfast_domain::{ChargeId, CreditUnit, Entry, EscrowId, Event, Key, Label, OwnerId, Reason, Timestamp};
 use holdfast_journal::{Batch, Disk, Location};
 use std::io;
 
@@ -44,6 +45,8 @@ pub struct Ledger<D: Disk> {
     pub(crate) keys: Keys<D>,
     pub(crate) records: Records<D>,
     limits: Limits,
+    /// Memory for hashing bodies.
+    scratch: Vec<u8>,
 }
 
 /// What is about to be written: everything of a record but its place and its balances.
@@ -53,6 +56,8 @@ struct Draft {
     fingerprint: Fingerprint,
     event: Event,
     life: Life,
+    /// The owner's row; `None` for a new owner.
+    row: Option<Row>,
 }
 
 /// The life that an entry moves on.
@@ -81,14 +86,14 @@ pub struct Corrupt {
 
 impl<D: Disk> Ledger<D> {
     pub(crate) fn new(disk: D, book: Book, keys: Keys<D>, limits: Limits) -> Self {
-        Self { book, keys, records: Records::new(disk), limits }
+        Self { book, keys, records: Records::new(disk), limits, scratch: Vec::new() }
     }
 
     /// Decides one request. What it does is in `batch` when this returns, and is the caller's to make durable before
     /// telling anybody.
     pub fn decide(&mut self, request: &Request, now: Timestamp, batch: &mut Batch) -> Answer {
         let now = now.max(self.book.last_at);
-        let fingerprint = fingerprint(&request.command);
+        let fingerprint = fingerprint(&request.command, &mut self.scratch);
         match &request.key {
             Some(key) => {
                 if let Some(answer) = self.known_key(key, fingerprint, batch)? {
@@ -116,7 +121,7 @@ impl<D: Disk> Ledger<D> {
         let Some(location) = self.find(KeyHash::of(KEYS, key.as_bytes()))? else { return Ok(None) };
         let record = self.records.read(location, batch)?;
         if record.key == Some(*key) && record.fingerprint == fingerprint {
-            Ok(Some(Outcome::Replayed(record.receipt())))
+            Ok(Some(Outcome::Replayed(record.into_receipt())))
         } else {
             Err(Refusal::KeyReused)
         }
@@ -134,11 +139,9 @@ impl<D: Disk> Ledger<D> {
         now: Timestamp,
         batch: &mut Batch,
     ) -> Answer {
-        if amount.is_zero() {
-            return Err(Refusal::ZERO);
-        }
-        let event = Event::Minted(Mint { owner, amount, reason: reason.clone() });
-        self.write(draft(request, fingerprint, event, Life::None), now, batch)
+        let event = holdfast_domain::mint(owner, amount, reason.clone()).map_err(|_| Refusal::ZERO)?;
+        let row = self.book.owner_row(owner);
+        self.write(draft(request, fingerprint, event, Life::None, row), now, batch)
     }
 
     fn reserve(
@@ -155,13 +158,14 @@ impl<D: Disk> Ledger<D> {
         if let Some(last) = last.map_or_else(|| self.find(key), |last| Ok(Some(last)))? {
             return self.repeated(last, fingerprint, batch)?.ok_or(Refusal::KeyReused);
         }
-        let owner = self.book.owner(reserve.owner).ok_or(Refusal::UnknownAccount)?;
-        if owner.open_holds >= self.limits.open_holds {
-            return Err(Refusal::TooManyOpenHolds { open: owner.open_holds });
+        let row = self.book.owner_row(reserve.owner).ok_or(Refusal::UnknownAccount)?;
+        let open = self.book.owners.row(row).open_holds;
+        if open >= self.limits.open_holds {
+            return Err(Refusal::TooManyOpenHolds { open });
         }
         let event = charge::reserve(reserve, now)?;
         let event = Event::Charge { id, owner: reserve.owner, event };
-        self.write(draft(request, fingerprint, event, Life::Charge(key, None)), now, batch)
+        self.write(draft(request, fingerprint, event, Life::Charge(key, None), Some(row)), now, batch)
     }
 
     fn move_charge(
@@ -176,11 +180,12 @@ impl<D: Disk> Ledger<D> {
         let key = KeyHash::of(CHARGES, id.as_bytes());
         let (charge, last) = self.charge(key, id, batch)?.ok_or(Refusal::UnknownCharge)?;
         let owner = charge.owner();
-        let available = self.book.owner(owner).map_or(CreditUnit::ZERO, |owner| owner.available);
+        let row = self.book.owner_row(owner);
+        let available = row.map_or(CreditUnit::ZERO, |row| self.book.owners.row(row).available);
         match charge.decide(command.clone(), &Context { now, available }) {
             Ok(event) => {
                 let event = Event::Charge { id, owner, event };
-                self.write(draft(request, fingerprint, event, Life::Charge(key, Some((charge, last)))), now, batch)
+                self.write(draft(request, fingerprint, event, Life::Charge(key, Some((charge, last))), row), now, batch)
             }
             Err(refusal @ charge::Refusal::InvalidState(_)) => {
                 self.repeated(last, fingerprint, batch)?.ok_or(refusal.into())
@@ -202,9 +207,9 @@ impl<D: Disk> Ledger<D> {
         if self.book.escrows.get(key).is_some() || self.find(key)?.is_some() {
             return Err(Refusal::KeyReused);
         }
-        self.book.owner(hold.owner).ok_or(Refusal::UnknownAccount)?;
+        let row = Some(self.book.owner_row(hold.owner).ok_or(Refusal::UnknownAccount)?);
         let event = Event::Escrow { id, owner: hold.owner, event: escrow::hold(hold)? };
-        self.write(draft(request, fingerprint, event, Life::Escrow(key, None)), now, batch)
+        self.write(draft(request, fingerprint, event, Life::Escrow(key, None), row), now, batch)
     }
 
     fn move_escrow(
@@ -219,10 +224,11 @@ impl<D: Disk> Ledger<D> {
         let key = KeyHash::of(ESCROWS, id.as_bytes());
         let (escrow, last) = self.escrow(key, id, batch)?.ok_or(Refusal::UnknownEscrow)?;
         let owner = escrow.escrowed().owner;
+        let row = self.book.owner_row(owner);
         match escrow.decide(command) {
             Ok(event) => {
                 let event = Event::Escrow { id, owner, event };
-                self.write(draft(request, fingerprint, event, Life::Escrow(key, Some((escrow, last)))), now, batch)
+                self.write(draft(request, fingerprint, event, Life::Escrow(key, Some((escrow, last))), row), now, batch)
             }
             // Another key is another settlement, even with the same words; only a request without one is known by its body.
             Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) if request.key.is_none() => {
@@ -235,8 +241,8 @@ impl<D: Disk> Ledger<D> {
     /// The answer that the same body had earlier in the same life.
     fn repeated(&self, last: Location, fingerprint: Fingerprint, batch: &Batch) -> Result<Option<Outcome>, Refusal> {
         let records = self.records.life(last, batch)?;
-        let first = records.iter().find(|record| record.fingerprint == fingerprint);
-        Ok(first.map(|record| Outcome::Replayed(record.receipt())))
+        let first = records.into_iter().find(|record| record.fingerprint == fingerprint);
+        Ok(first.map(|record| Outcome::Replayed(record.into_receipt())))
     }
 
     /// A charge and the place of its newest record, open or closed.
@@ -284,9 +290,9 @@ impl<D: Disk> Ledger<D> {
 
     /// Admits an entry if its guards hold: into the batch and into the book, in one step.
     fn write(&mut self, draft: Draft, now: Timestamp, batch: &mut Batch) -> Answer {
-        let Draft { actor, key, fingerprint, event, life } = draft;
+        let Draft { actor, key, fingerprint, event, life, row } = draft;
         let entry = Entry::of(event).map_err(|_| Refusal::OUT_OF_RANGE)?;
-        let prepared = self.book.prepare(&entry)?;
+        let prepared = self.book.prepare(&entry, row)?;
         let event = entry.into_event();
         let (location, offset) = batch.next();
         let (next, life_previous) = advance(life, &event).ok_or(Refusal::OUT_OF_RANGE)?;
@@ -303,20 +309,20 @@ impl<D: Disk> Ledger<D> {
             life_previous,
         };
         batch.push(|bytes| record.encode(bytes)).map_err(|_| Refusal::OUT_OF_RANGE)?;
-        self.book.post(&prepared, offset, now);
-        self.settle(&record, next, location);
+        let row = self.book.post(&prepared, offset, now);
+        self.settle(&record, next, location, row);
         if self.keys.is_full() {
             self.keys.freeze(offset);
         }
-        Ok(Outcome::Applied(record.receipt()))
+        Ok(Outcome::Applied(record.into_receipt()))
     }
 
     /// Notes where a life now stands: in the book while it is open, in the index when it is closed.
-    fn settle(&mut self, record: &Record, next: Next, location: Location) {
+    fn settle(&mut self, record: &Record, next: Next, location: Location, row: Row) {
         match next {
             Next::None => {}
             Next::Charge(key, id, charge) => {
-                self.book.put_charge(key, id, &charge, location);
+                self.book.put_charge(key, id, &charge, location, row);
                 if record.state.is_closed() {
                     self.keys.insert(key, location);
                 }
@@ -375,8 +381,10 @@ impl<D: Disk> Ledger<D> {
         known_keys: u64,
     ) -> Result<(), Corrupt> {
         let corrupt = |what| Corrupt { offset: record.offset, what };
-        let entry = Entry::of(record.event.clone()).map_err(|_| corrupt("its postings do not balance"))?;
-        let prepared = self.book.prepare(&entry).map_err(|_| corrupt("it breaks a floor"))?;
+        let entry = Entry::of(record.event.clone())
+            .map_err(|_| corrupt("its postings do not balance, or name another owner"))?;
+        let row = self.book.owner_row(record.event.owner());
+        let prepared = self.book.prepare(&entry, row).map_err(|_| corrupt("it breaks a floor"))?;
         if !Book::agrees(&prepared, record) {
             return Err(corrupt("it leads to other balances than it names"));
         }
@@ -390,22 +398,22 @@ impl<D: Disk> Ledger<D> {
         if record.at < self.book.last_at {
             return Err(corrupt("it is older than the entry before it"));
         }
-        self.book.post(&prepared, record.offset, record.at);
+        let row = self.book.post(&prepared, record.offset, record.at);
         if record.offset > known_keys {
-            self.settle(record, next, location);
+            self.settle(record, next, location, row);
             if self.keys.is_full() {
                 self.keys.freeze(record.offset);
             }
         } else {
-            self.settle_book(next, location);
+            self.settle_book(next, location, row);
         }
         Ok(())
     }
 
-    fn settle_book(&mut self, next: Next, location: Location) {
+    fn settle_book(&mut self, next: Next, location: Location, row: Row) {
         match next {
             Next::None => {}
-            Next::Charge(key, id, charge) => self.book.put_charge(key, id, &charge, location),
+            Next::Charge(key, id, charge) => self.book.put_charge(key, id, &charge, location, row),
             Next::Escrow(key, id, escrow) => self.book.put_escrow(key, id, &escrow, location),
         }
     }
@@ -477,8 +485,8 @@ impl<D: Disk> Ledger<D> {
     }
 }
 
-fn draft(request: &Request, fingerprint: Fingerprint, event: Event, life: Life) -> Draft {
-    Draft { actor: request.actor, key: request.key, fingerprint, event, life }
+fn draft(request: &Request, fingerprint: Fingerprint, event: Event, life: Life, row: Option<Row>) -> Draft {
+    Draft { actor: request.actor, key: request.key, fingerprint, event, life, row }
 }
 
 /// The life after `event`, and the place of its record before it. `None` if the event cannot follow.

@@ -4,6 +4,7 @@
 //! answered. [`Engine`] runs that with threads; [`recovery`] builds it from the disk; projections follow the tail.
 #![deny(clippy::float_arithmetic)]
 
+mod alone;
 mod book;
 mod clock;
 mod codec;
@@ -21,6 +22,7 @@ mod snapshot;
 mod table;
 mod upkeep;
 
+pub use alone::Frozen;
 pub use clock::Clock;
 pub use engine::{Engine, Health, Policy};
 pub use error::{Action, Refusal};

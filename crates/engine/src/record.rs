@@ -65,11 +65,11 @@ pub struct OwnerLink {
 impl Record {
     /// What the caller was told.
     #[must_use]
-    pub fn receipt(&self) -> Receipt {
+    pub fn into_receipt(self) -> Receipt {
         Receipt {
             offset: self.offset,
             at: self.at,
-            event: self.event.clone(),
+            event: self.event,
             state: self.state,
             available: self.owner.available.balance,
             held: self.owner.held,

@@ -3,7 +3,7 @@
 use crate::error::Refusal;
 use holdfast_domain::charge::{self, Actual, Finality, Reserve, Terms};
 use holdfast_domain::escrow;
-use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Label, OwnerId, PayeeId, Reason, Span, Timestamp};
+use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Label, OwnerId, Reason, Span, Timestamp};
 
 /// The most requests in one batch.
 pub const BATCH_MAX: usize = 8_190;
@@ -159,26 +159,26 @@ impl Outcome {
 /// The answer to one request.
 pub type Answer = Result<Outcome, Refusal>;
 
-/// Hashes a request's body, so that a key used again with another one is noticed.
-pub(crate) fn fingerprint(command: &Command) -> Fingerprint {
-    let mut body = Vec::with_capacity(192);
+/// Hashes a request's body, so that a key used again with another one is noticed. `body` is memory to write it to.
+pub(crate) fn fingerprint(command: &Command, body: &mut Vec<u8>) -> Fingerprint {
+    body.clear();
     match command {
         Command::Mint { owner, amount, reason } => {
-            put(&mut body, 0, &[owner.as_bytes(), reason.as_str().as_bytes()], &[amount.units()]);
+            put(body, 0, &[owner.as_bytes(), reason.as_str().as_bytes()], &[amount.units()]);
         }
         Command::Reserve { charge, reserve } => {
             let Reserve { owner, amount, terms, ttl } = reserve;
-            put(&mut body, 1, &[charge.as_bytes(), owner.as_bytes()], &[amount.units(), ttl.millis()]);
-            put_terms(&mut body, terms);
+            put(body, 1, &[charge.as_bytes(), owner.as_bytes()], &[amount.units(), ttl.millis()]);
+            put_terms(body, terms);
         }
-        Command::Charge { charge, command } => put_charge(&mut body, *charge, command),
+        Command::Charge { charge, command } => put_charge(body, *charge, command),
         Command::Hold { hold, .. } => {
             let texts = [hold.owner.as_bytes(), hold.feature.as_bytes()];
-            put(&mut body, 3, &texts, &[hold.amount.units()]);
+            put(body, 3, &texts, &[hold.amount.units()]);
         }
-        Command::Escrow { escrow, command } => put_escrow(&mut body, *escrow, *command),
+        Command::Escrow { escrow, command } => put_escrow(body, *escrow, *command),
     }
-    let hash = blake3::hash(&body);
+    let hash = blake3::hash(body);
     Fingerprint(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
 }
 
@@ -241,12 +241,11 @@ fn put_charge(body: &mut Vec<u8>, charge: ChargeId, command: &charge::Command) {
 
 fn put_escrow(body: &mut Vec<u8>, escrow: EscrowId, command: escrow::Command) {
     let id = escrow.as_bytes();
-    let text = |payee: &PayeeId| payee.as_bytes().to_vec();
     match command {
-        escrow::Command::Settle { payee } => put(body, 20, &[id, &text(&payee)], &[]),
+        escrow::Command::Settle { payee } => put(body, 20, &[id, payee.as_bytes()], &[]),
         escrow::Command::Refund => put(body, 21, &[id], &[]),
         escrow::Command::PartialSettle { payee, settle, refund } => {
-            put(body, 22, &[id, &text(&payee)], &[settle.units(), refund.units()]);
+            put(body, 22, &[id, payee.as_bytes()], &[settle.units(), refund.units()]);
         }
     }
 }

@@ -205,7 +205,8 @@ fn parse<D: Disk>(bytes: &[u8], journal: JournalId) -> Option<Loaded> {
     for _ in 0..charges {
         let open = take_charge(&mut taker)?;
         let key: KeyHash = Ledger::<D>::charge_key(open.id);
-        book.put_charge(key, open.id, &Charge::Held(open.hold), open.last);
+        let row = book.owner_row(open.hold.owner)?;
+        book.put_charge(key, open.id, &Charge::Held(open.hold), open.last, row);
     }
     for _ in 0..escrows {
         let open = take_escrow(&mut taker)?;

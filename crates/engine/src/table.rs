@@ -3,8 +3,8 @@
 //! Rows and names live in chunks behind reference counts. A frozen copy shares them all and costs a pointer a chunk; the
 //! writer then copies a chunk when it first touches it again. So a snapshot of a million accounts holds nobody up.
 
-use hashbrown::HashTable;
-use std::hash::{BuildHasher, RandomState};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 const CHUNK: usize = 1_024;
@@ -90,7 +90,7 @@ pub(crate) struct Table<T> {
     rows: Chunked<T>,
     names: Names,
     index: HashTable<u32>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 /// A table as it stood at one moment.
@@ -102,7 +102,12 @@ pub(crate) struct FrozenTable<T> {
 
 impl<T: Clone> Table<T> {
     pub(crate) fn new() -> Self {
-        Self { rows: Chunked::new(), names: Names::default(), index: HashTable::new(), hasher: RandomState::new() }
+        Self {
+            rows: Chunked::new(),
+            names: Names::default(),
+            index: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+        }
     }
 
     pub(crate) fn find(&self, name: &[u8]) -> Option<Row> {

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How often upkeep looks around when nothing wakes it.
 const ROUND: Duration = Duration::from_millis(100);
+/// How much less important than the writer its helpers are to the scheduler.
+const HELPER_NICE: i32 = 10;
 /// How many entries a projection takes at once.
 const APPLY_MAX: usize = 16_384;
 
@@ -148,8 +150,15 @@ fn freeze<D: Disk>(desk: &mut Desk<D>) -> Snapshot {
     Snapshot { location: desk.cursor.location, through, book }
 }
 
+/// Lets the writer go first where they compete for a core. The bound on the lag brings a helper back to its turn.
+fn step_aside() {
+    // Refused only by a sandbox, and then the helpers are merely as important as the writer.
+    let _refused = rustix::process::nice(HELPER_NICE);
+}
+
 /// The upkeep thread: the key index, snapshots and the next segment.
 pub(crate) fn run<D: Disk>(shared: &Shared<D>) {
+    step_aside();
     let upkeep = &shared.upkeep;
     let mut snapshot_at = Instant::now();
     loop {
@@ -231,6 +240,7 @@ impl<D: Disk> crate::engine::Engine<D> {
         shared.upkeep.applied.store(projection.applied().through, Ordering::Relaxed);
         *lock(&shared.upkeep.follower) = Follower::Running;
         let run = move || {
+            step_aside();
             if let Err(failed) = follow(&shared, &mut projection) {
                 *lock(&shared.upkeep.follower) = Follower::Failed(failed.0);
             }
