@@ -168,6 +168,14 @@ impl Event {
         }
     }
 
+    /// The postings of the entry that records this, if it can be one.
+    pub fn entry_postings(&self) -> Result<Postings, EntryError> {
+        if !self.names_one_owner() {
+            return Err(EntryError::OwnerMismatch);
+        }
+        Ok(self.postings()?)
+    }
+
     /// The posting rules: which accounts this changes, and by how much.
     pub fn postings(&self) -> Result<Postings, Unbalanced> {
         match self {
@@ -279,6 +287,12 @@ impl Postings {
     pub fn iter(&self) -> impl Iterator<Item = &Posting> {
         self.postings.iter().flatten()
     }
+
+    /// The floors that they must not break: every guarded account that they take from.
+    pub fn floors(&self) -> impl Iterator<Item = Guard> {
+        let takes = |posting: &&Posting| posting.change < Change::ZERO && posting.account.side() == Side::Guarded;
+        self.iter().filter(takes).map(|posting| Guard::Floor(posting.account))
+    }
 }
 
 /// What must be true for an entry to be admitted, besides the state that it was decided on.
@@ -298,10 +312,7 @@ pub struct Entry {
 impl Entry {
     /// The entry that records `event`.
     pub fn of(event: Event) -> Result<Self, EntryError> {
-        if !event.names_one_owner() {
-            return Err(EntryError::OwnerMismatch);
-        }
-        let postings = event.postings()?;
+        let postings = event.entry_postings()?;
         Ok(Self { event, postings })
     }
 
@@ -323,10 +334,9 @@ impl Entry {
         &self.postings
     }
 
-    /// The floors that it must not break: every guarded account that it takes from.
+    /// The floors that it must not break.
     pub fn floors(&self) -> impl Iterator<Item = Guard> {
-        let takes = |posting: &&Posting| posting.change < Change::ZERO && posting.account.side() == Side::Guarded;
-        self.postings.iter().filter(takes).map(|posting| Guard::Floor(posting.account))
+        self.postings.floors()
     }
 }
 

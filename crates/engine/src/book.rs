@@ -12,7 +12,7 @@ use crate::table::{FrozenTable, Row, Table};
 use holdfast_domain::charge::{Charge, Hold};
 use holdfast_domain::escrow::{Escrow, Escrowed};
 use holdfast_domain::{
-    Account, Change, ChargeId, CreditUnit, Entry, EscrowId, Guard, Overflow, OwnerId, PayeeId, Timestamp,
+    Account, Change, ChargeId, CreditUnit, EscrowId, Event, Guard, Overflow, OwnerId, PayeeId, Postings, Timestamp,
 };
 use holdfast_journal::Location;
 use std::collections::BTreeSet;
@@ -206,12 +206,12 @@ impl Book {
         self.payees.find(payee.as_bytes()).map(|row| self.payees.row(row))
     }
 
-    /// The balances that `entry` leads to, or the refusal of the guard that it breaks. Changes nothing.
+    /// The balances that an event's postings lead to, or the refusal of the guard that they break. Changes nothing.
     /// `row` is its owner's, `None` for a new one.
-    pub(crate) fn prepare(&self, entry: &Entry, row: Option<Row>) -> Result<Prepared, Refusal> {
-        let owner = entry.event().owner();
+    pub(crate) fn prepare(&self, event: &Event, postings: &Postings, row: Option<Row>) -> Result<Prepared, Refusal> {
+        let owner = event.owner();
         let previous = row.map_or(Owner::NEW, |row| *self.owners.row(row));
-        let payee = entry.event().payee().map(|payee| (payee, self.payee(payee).copied().unwrap_or(Payee::NEW)));
+        let payee = event.payee().map(|payee| (payee, self.payee(payee).copied().unwrap_or(Payee::NEW)));
         let before = Balances {
             available: Change::plus(previous.available),
             held: Change::plus(previous.held),
@@ -219,11 +219,11 @@ impl Book {
             system: self.system,
         };
         let mut after = before;
-        for posting in entry.postings().iter() {
+        for posting in postings.iter() {
             let balance = after.of(&posting.account);
             *balance = balance.checked_add(posting.change)?;
         }
-        for Guard::Floor(account) in entry.floors() {
+        for Guard::Floor(account) in postings.floors() {
             let (mut before, left) = (before, *after.of(&account));
             if left < Change::ZERO {
                 let available = before.of(&account).amount()?;

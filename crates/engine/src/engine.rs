@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::error::Refusal;
 use crate::ledger::Ledger;
 use crate::query::View;
-use crate::request::{Answer, BATCH_MAX, Request};
+use crate::request::{Answer, BATCH_MAX, Hashes, Request};
 use crate::upkeep::{self, Upkeep};
 use holdfast_domain::Label;
 use holdfast_journal::{Batch, Cursor, Disk, Journal, JournalId, failpoint};
@@ -105,7 +105,7 @@ pub(crate) struct Desk<D: Disk> {
 
 #[expect(clippy::large_enum_variant, reason = "most jobs are single requests, which are moved once and never boxed")]
 enum Job {
-    One(Request, oneshot::Sender<Answer>),
+    One(Request, Hashes, oneshot::Sender<Answer>),
     Many(Many),
     Ask(Ask),
 }
@@ -113,6 +113,7 @@ enum Job {
 /// A batch of a caller's, decided as far as `answers` go.
 struct Many {
     requests: Vec<Request>,
+    hashes: Vec<Hashes>,
     answers: Vec<Answer>,
     reply: oneshot::Sender<Vec<Answer>>,
 }
@@ -182,16 +183,20 @@ impl<D: Disk> Engine<D> {
 
     /// Submits one request and waits for its durable answer.
     pub async fn submit(&self, request: Request) -> Answer {
-        let (reply, answer) = oneshot::channel();
-        self.shared.enqueue(Job::One(request, reply), 1)?;
+        let answer = self.enqueue(request)?;
         answer.await.unwrap_or(Err(Refusal::JournalFailed))
     }
 
     /// Submits one request and blocks this thread until its durable answer.
     pub fn submit_blocking(&self, request: Request) -> Answer {
+        self.enqueue(request)?.blocking_recv().unwrap_or(Err(Refusal::JournalFailed))
+    }
+
+    fn enqueue(&self, request: Request) -> Result<oneshot::Receiver<Answer>, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.shared.enqueue(Job::One(request, reply), 1)?;
-        answer.blocking_recv().unwrap_or(Err(Refusal::JournalFailed))
+        let hashes = Hashes::of(&request, &mut Vec::with_capacity(256));
+        self.shared.enqueue(Job::One(request, hashes, reply), 1)?;
+        Ok(answer)
     }
 
     /// Submits up to [`BATCH_MAX`] requests, which are decided in order and answered in order.
@@ -210,7 +215,9 @@ impl<D: Disk> Engine<D> {
         }
         let (reply, answers) = oneshot::channel();
         let count = requests.len();
-        let many = Many { answers: Vec::with_capacity(count), requests, reply };
+        let mut memory = Vec::with_capacity(256);
+        let hashes = requests.iter().map(|request| Hashes::of(request, &mut memory)).collect();
+        let many = Many { answers: Vec::with_capacity(count), requests, hashes, reply };
         self.shared.enqueue(Job::Many(many), count)?;
         Ok(answers)
     }
@@ -383,8 +390,8 @@ impl<D: Disk> Shared<D> {
                 break;
             }
             match job {
-                Job::One(request, reply) => {
-                    let answer = ledger.decide(&request, now, batch);
+                Job::One(request, hashes, reply) => {
+                    let answer = ledger.decide_hashed(&request, &hashes, now, batch);
                     replies.push(Reply::One(reply, answer));
                     told += 1;
                 }
@@ -394,10 +401,12 @@ impl<D: Disk> Shared<D> {
                 }
                 Job::Many(mut many) => {
                     told += 1;
-                    while batch.has_room()
-                        && let Some(request) = many.requests.get(many.answers.len())
-                    {
-                        many.answers.push(ledger.decide(request, now, batch));
+                    let decided = many.answers.len();
+                    for (request, hashes) in many.requests.iter().zip(&many.hashes).skip(decided) {
+                        if !batch.has_room() {
+                            break;
+                        }
+                        many.answers.push(ledger.decide_hashed(request, hashes, now, batch));
                         told += 1;
                     }
                     if many.answers.len() < many.requests.len() {
@@ -542,7 +551,7 @@ fn refuse_all(intake: &mut Intake) {
     intake.waiting = 0;
     for job in intake.queue.drain(..) {
         match job {
-            Job::One(_, reply) => drop(reply.send(Err(Refusal::JournalFailed))),
+            Job::One(_, _, reply) => drop(reply.send(Err(Refusal::JournalFailed))),
             Job::Many(many) => drop(many.reply),
             Job::Ask(ask) => drop(ask),
         }

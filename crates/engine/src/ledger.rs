@@ -12,22 +12,15 @@
 use crate::book::{Book, FrozenBook};
 use crate::error::Refusal;
 use crate::keys::{Job, KeyHash, Keys};
-use crate::record::Record;
+use crate::record::{Draft, Record};
 use crate::records::Records;
-use crate::request::{Answer, Command, Fingerprint, LifeState, Outcome, Request, fingerprint};
+use crate::request::{Answer, Command, Hashes, LifeState, Outcome, Receipt, Request};
 use crate::table::Row;
 use holdfast_domain::charge::{self, Charge, Context, Reserve};
 use holdfast_domain::escrow::{self, Escrow};
-use holdfast_domain::{ChargeId, CreditUnit, Entry, EscrowId, Event, Key, Label, OwnerId, Reason, Timestamp};
+use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Label, Timestamp};
 use holdfast_journal::{Batch, Disk, Location};
 use std::io;
-
-/// The namespace of callers' keys in the key index.
-const KEYS: u8 = b'k';
-/// The namespace of charges in the key index.
-const CHARGES: u8 = b'c';
-/// The namespace of escrows in the key index.
-const ESCROWS: u8 = b'e';
 
 /// The most open reservations of one account, unless configured.
 pub const OPEN_HOLDS_MAX: u32 = 1_000;
@@ -49,29 +42,25 @@ pub struct Ledger<D: Disk> {
     scratch: Vec<u8>,
 }
 
-/// What is about to be written: everything of a record but its place and its balances.
-struct Draft {
-    actor: Label,
-    key: Option<Key>,
-    fingerprint: Fingerprint,
-    event: Event,
-    life: Life,
-    /// The owner's row; `None` for a new owner.
-    row: Option<Row>,
+/// A request on its way through a decision.
+struct Call<'a> {
+    request: &'a Request,
+    hashes: &'a Hashes,
+    now: Timestamp,
 }
 
-/// The life that an entry moves on.
+/// The life that an entry moves on, as it stands before it.
 enum Life {
     None,
-    Charge(KeyHash, Option<(Charge, Location)>),
-    Escrow(KeyHash, Option<(Escrow, Location)>),
+    Charge(Option<(Charge, Location)>),
+    Escrow(Option<(Escrow, Location)>),
 }
 
 /// The life after an entry.
 enum Next {
     None,
-    Charge(KeyHash, ChargeId, Charge),
-    Escrow(KeyHash, EscrowId, Escrow),
+    Charge(ChargeId, Charge),
+    Escrow(EscrowId, Escrow),
 }
 
 /// An entry that cannot follow what is before it.
@@ -92,11 +81,22 @@ impl<D: Disk> Ledger<D> {
     /// Decides one request. What it does is in `batch` when this returns, and is the caller's to make durable before
     /// telling anybody.
     pub fn decide(&mut self, request: &Request, now: Timestamp, batch: &mut Batch) -> Answer {
-        let now = now.max(self.book.last_at);
-        let fingerprint = fingerprint(&request.command, &mut self.scratch);
+        let hashes = Hashes::of(request, &mut self.scratch);
+        self.decide_hashed(request, &hashes, now, batch)
+    }
+
+    /// Decides one request whose hashes have been worked out.
+    pub(crate) fn decide_hashed(
+        &mut self,
+        request: &Request,
+        hashes: &Hashes,
+        now: Timestamp,
+        batch: &mut Batch,
+    ) -> Answer {
+        let call = Call { request, hashes, now: now.max(self.book.last_at) };
         match &request.key {
             Some(key) => {
-                if let Some(answer) = self.known_key(key, fingerprint, batch)? {
+                if let Some(answer) = self.known_key(key, &call, batch)? {
                     return Ok(answer);
                 }
             }
@@ -105,22 +105,22 @@ impl<D: Disk> Ledger<D> {
         }
         match &request.command {
             Command::Mint { owner, amount, reason } => {
-                self.mint(request, fingerprint, (*owner, *amount, reason), now, batch)
+                let event = holdfast_domain::mint(*owner, *amount, reason.clone()).map_err(|_| Refusal::ZERO)?;
+                self.write(&call, event, &Life::None, self.book.owner_row(*owner), batch)
             }
-            Command::Reserve { charge, reserve } => self.reserve(request, fingerprint, *charge, reserve, now, batch),
-            Command::Charge { charge, command } => self.move_charge(request, fingerprint, *charge, command, now, batch),
-            Command::Hold { escrow, hold } => self.hold(request, fingerprint, *escrow, hold, now, batch),
-            Command::Escrow { escrow, command } => {
-                self.move_escrow(request, fingerprint, *escrow, *command, now, batch)
-            }
+            Command::Reserve { charge, reserve } => self.reserve(&call, *charge, reserve, batch),
+            Command::Charge { charge, command } => self.move_charge(&call, *charge, command, batch),
+            Command::Hold { escrow, hold } => self.hold(&call, *escrow, hold, batch),
+            Command::Escrow { escrow, command } => self.move_escrow(&call, *escrow, *command, batch),
         }
     }
 
     /// The answer that a caller's key had before.
-    fn known_key(&self, key: &Key, fingerprint: Fingerprint, batch: &Batch) -> Result<Option<Outcome>, Refusal> {
-        let Some(location) = self.find(KeyHash::of(KEYS, key.as_bytes()))? else { return Ok(None) };
+    fn known_key(&self, key: &Key, call: &Call<'_>, batch: &Batch) -> Result<Option<Outcome>, Refusal> {
+        let Some(hash) = call.hashes.key else { return Ok(None) };
+        let Some(location) = self.find(hash)? else { return Ok(None) };
         let record = self.records.read(location, batch)?;
-        if record.key == Some(*key) && record.fingerprint == fingerprint {
+        if record.key == Some(*key) && record.fingerprint == call.hashes.fingerprint {
             Ok(Some(Outcome::Replayed(record.into_receipt())))
         } else {
             Err(Refusal::KeyReused)
@@ -131,117 +131,65 @@ impl<D: Disk> Ledger<D> {
         self.keys.get(key).map_err(|error| Refusal::Unreadable(error.to_string()))
     }
 
-    fn mint(
-        &mut self,
-        request: &Request,
-        fingerprint: Fingerprint,
-        (owner, amount, reason): (OwnerId, CreditUnit, &Reason),
-        now: Timestamp,
-        batch: &mut Batch,
-    ) -> Answer {
-        let event = holdfast_domain::mint(owner, amount, reason.clone()).map_err(|_| Refusal::ZERO)?;
-        let row = self.book.owner_row(owner);
-        self.write(draft(request, fingerprint, event, Life::None, row), now, batch)
-    }
-
-    fn reserve(
-        &mut self,
-        request: &Request,
-        fingerprint: Fingerprint,
-        id: ChargeId,
-        reserve: &Reserve,
-        now: Timestamp,
-        batch: &mut Batch,
-    ) -> Answer {
-        let key = KeyHash::of(CHARGES, id.as_bytes());
+    fn reserve(&mut self, call: &Call<'_>, id: ChargeId, reserve: &Reserve, batch: &mut Batch) -> Answer {
+        let key = call.hashes.life;
         let last = self.book.charges.get(key).map(|open| open.last);
         if let Some(last) = last.map_or_else(|| self.find(key), |last| Ok(Some(last)))? {
-            return self.repeated(last, fingerprint, batch)?.ok_or(Refusal::KeyReused);
+            return self.repeated(last, call, batch)?.ok_or(Refusal::KeyReused);
         }
         let row = self.book.owner_row(reserve.owner).ok_or(Refusal::UnknownAccount)?;
         let open = self.book.owners.row(row).open_holds;
         if open >= self.limits.open_holds {
             return Err(Refusal::TooManyOpenHolds { open });
         }
-        let event = charge::reserve(reserve, now)?;
-        let event = Event::Charge { id, owner: reserve.owner, event };
-        self.write(draft(request, fingerprint, event, Life::Charge(key, None), Some(row)), now, batch)
+        let event = charge::reserve(reserve, call.now)?;
+        self.write(call, Event::Charge { id, owner: reserve.owner, event }, &Life::Charge(None), Some(row), batch)
     }
 
-    fn move_charge(
-        &mut self,
-        request: &Request,
-        fingerprint: Fingerprint,
-        id: ChargeId,
-        command: &charge::Command,
-        now: Timestamp,
-        batch: &mut Batch,
-    ) -> Answer {
-        let key = KeyHash::of(CHARGES, id.as_bytes());
-        let (charge, last) = self.charge(key, id, batch)?.ok_or(Refusal::UnknownCharge)?;
+    fn move_charge(&mut self, call: &Call<'_>, id: ChargeId, command: &charge::Command, batch: &mut Batch) -> Answer {
+        let (charge, last) = self.charge(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownCharge)?;
         let owner = charge.owner();
         let row = self.book.owner_row(owner);
         let available = row.map_or(CreditUnit::ZERO, |row| self.book.owners.row(row).available);
-        match charge.decide(command.clone(), &Context { now, available }) {
+        match charge.decide(command.clone(), &Context { now: call.now, available }) {
             Ok(event) => {
-                let event = Event::Charge { id, owner, event };
-                self.write(draft(request, fingerprint, event, Life::Charge(key, Some((charge, last))), row), now, batch)
+                self.write(call, Event::Charge { id, owner, event }, &Life::Charge(Some((charge, last))), row, batch)
             }
-            Err(refusal @ charge::Refusal::InvalidState(_)) => {
-                self.repeated(last, fingerprint, batch)?.ok_or(refusal.into())
-            }
+            Err(refusal @ charge::Refusal::InvalidState(_)) => self.repeated(last, call, batch)?.ok_or(refusal.into()),
             Err(refusal) => Err(refusal.into()),
         }
     }
 
-    fn hold(
-        &mut self,
-        request: &Request,
-        fingerprint: Fingerprint,
-        id: EscrowId,
-        hold: &escrow::Hold,
-        now: Timestamp,
-        batch: &mut Batch,
-    ) -> Answer {
-        let key = KeyHash::of(ESCROWS, id.as_bytes());
+    fn hold(&mut self, call: &Call<'_>, id: EscrowId, hold: &escrow::Hold, batch: &mut Batch) -> Answer {
+        let key = call.hashes.life;
         if self.book.escrows.get(key).is_some() || self.find(key)?.is_some() {
             return Err(Refusal::KeyReused);
         }
-        let row = Some(self.book.owner_row(hold.owner).ok_or(Refusal::UnknownAccount)?);
+        let row = self.book.owner_row(hold.owner).ok_or(Refusal::UnknownAccount)?;
         let event = Event::Escrow { id, owner: hold.owner, event: escrow::hold(hold)? };
-        self.write(draft(request, fingerprint, event, Life::Escrow(key, None), row), now, batch)
+        self.write(call, event, &Life::Escrow(None), Some(row), batch)
     }
 
-    fn move_escrow(
-        &mut self,
-        request: &Request,
-        fingerprint: Fingerprint,
-        id: EscrowId,
-        command: escrow::Command,
-        now: Timestamp,
-        batch: &mut Batch,
-    ) -> Answer {
-        let key = KeyHash::of(ESCROWS, id.as_bytes());
-        let (escrow, last) = self.escrow(key, id, batch)?.ok_or(Refusal::UnknownEscrow)?;
+    fn move_escrow(&mut self, call: &Call<'_>, id: EscrowId, command: escrow::Command, batch: &mut Batch) -> Answer {
+        let (escrow, last) = self.escrow(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownEscrow)?;
         let owner = escrow.escrowed().owner;
-        let row = self.book.owner_row(owner);
         match escrow.decide(command) {
             Ok(event) => {
-                let event = Event::Escrow { id, owner, event };
-                self.write(draft(request, fingerprint, event, Life::Escrow(key, Some((escrow, last))), row), now, batch)
+                let row = self.book.owner_row(owner);
+                self.write(call, Event::Escrow { id, owner, event }, &Life::Escrow(Some((escrow, last))), row, batch)
             }
             // Another key is another settlement, even with the same words; only a request without one is known by its body.
-            Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) if request.key.is_none() => {
-                self.repeated(last, fingerprint, batch)?.ok_or(refusal.into())
+            Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) if call.request.key.is_none() => {
+                self.repeated(last, call, batch)?.ok_or(refusal.into())
             }
             Err(refusal) => Err(refusal.into()),
         }
     }
 
     /// The answer that the same body had earlier in the same life.
-    fn repeated(&self, last: Location, fingerprint: Fingerprint, batch: &Batch) -> Result<Option<Outcome>, Refusal> {
+    fn repeated(&self, last: Location, call: &Call<'_>, batch: &Batch) -> Result<Option<Outcome>, Refusal> {
         let records = self.records.life(last, batch)?;
-        let first = records.into_iter().find(|record| record.fingerprint == fingerprint);
+        let first = records.into_iter().find(|record| record.fingerprint == call.hashes.fingerprint);
         Ok(first.map(|record| Outcome::Replayed(record.into_receipt())))
     }
 
@@ -273,69 +221,58 @@ impl<D: Disk> Ledger<D> {
         Ok(self.records.escrow(id, last, batch)?.map(|escrow| (escrow, last)))
     }
 
-    /// The key under which a charge is found.
-    pub(crate) fn charge_key(id: ChargeId) -> KeyHash {
-        KeyHash::of(CHARGES, id.as_bytes())
-    }
-
-    /// The key under which an escrow is found.
-    pub(crate) fn escrow_key(id: EscrowId) -> KeyHash {
-        KeyHash::of(ESCROWS, id.as_bytes())
-    }
-
     /// The place of the entry that a caller's key made.
     pub(crate) fn key_location(&self, key: &Key) -> Result<Option<Location>, Refusal> {
-        self.find(KeyHash::of(KEYS, key.as_bytes()))
+        self.find(KeyHash::of_key(key))
     }
 
-    /// Admits an entry if its guards hold: into the batch and into the book, in one step.
-    fn write(&mut self, draft: Draft, now: Timestamp, batch: &mut Batch) -> Answer {
-        let Draft { actor, key, fingerprint, event, life, row } = draft;
-        let entry = Entry::of(event).map_err(|_| Refusal::OUT_OF_RANGE)?;
-        let prepared = self.book.prepare(&entry, row)?;
-        let event = entry.into_event();
-        let (location, offset) = batch.next();
+    /// Admits an entry if its guards hold: into the batch and into the book, in one step. `row` is the owner's, `None` for a
+    /// new one.
+    fn write(&mut self, call: &Call<'_>, event: Event, life: &Life, row: Option<Row>, batch: &mut Batch) -> Answer {
+        let postings = event.entry_postings().map_err(|_| Refusal::OUT_OF_RANGE)?;
+        let prepared = self.book.prepare(&event, &postings, row)?;
         let (next, life_previous) = advance(life, &event).ok_or(Refusal::OUT_OF_RANGE)?;
-        let record = Record {
+        let (location, offset) = batch.next();
+        let (owner, state) = (prepared.owner_link(), state_of(&next));
+        let draft = Draft {
             offset,
-            at: now,
-            actor,
-            key,
-            fingerprint,
-            event,
-            state: state_of(&next),
-            owner: prepared.owner_link(),
+            at: call.now,
+            actor: &call.request.actor,
+            key: call.request.key.as_ref(),
+            fingerprint: call.hashes.fingerprint,
+            event: &event,
+            state,
+            owner,
             payee: prepared.payee_link(),
             life_previous,
         };
-        batch.push(|bytes| record.encode(bytes)).map_err(|_| Refusal::OUT_OF_RANGE)?;
-        let row = self.book.post(&prepared, offset, now);
-        self.settle(&record, next, location, row);
+        batch.push(|bytes| draft.encode(bytes)).map_err(|_| Refusal::OUT_OF_RANGE)?;
+        let row = self.book.post(&prepared, offset, call.now);
+        self.settle(call.hashes.life, &next, location, row);
+        self.remember(call.hashes, state, location);
         if self.keys.is_full() {
             self.keys.freeze(offset);
         }
-        Ok(Outcome::Applied(record.into_receipt()))
+        let (available, held) = (owner.available.balance, owner.held);
+        Ok(Outcome::Applied(Receipt { offset, at: call.now, event, state, available, held }))
     }
 
-    /// Notes where a life now stands: in the book while it is open, in the index when it is closed.
-    fn settle(&mut self, record: &Record, next: Next, location: Location, row: Row) {
+    /// Puts a life into the book, or takes it out when it is closed. `row` is its owner's.
+    fn settle(&mut self, key: KeyHash, next: &Next, location: Location, row: Row) {
         match next {
             Next::None => {}
-            Next::Charge(key, id, charge) => {
-                self.book.put_charge(key, id, &charge, location, row);
-                if record.state.is_closed() {
-                    self.keys.insert(key, location);
-                }
-            }
-            Next::Escrow(key, id, escrow) => {
-                self.book.put_escrow(key, id, &escrow, location);
-                if record.state.is_closed() {
-                    self.keys.insert(key, location);
-                }
-            }
+            Next::Charge(id, charge) => self.book.put_charge(key, *id, charge, location, row),
+            Next::Escrow(id, escrow) => self.book.put_escrow(key, *id, escrow, location),
         }
-        if let Some(key) = &record.key {
-            self.keys.insert(KeyHash::of(KEYS, key.as_bytes()), location);
+    }
+
+    /// Notes where a closed life and a caller's key are found.
+    fn remember(&mut self, hashes: &Hashes, state: LifeState, location: Location) {
+        if state.is_closed() {
+            self.keys.insert(hashes.life, location);
+        }
+        if let Some(key) = hashes.key {
+            self.keys.insert(key, location);
         }
     }
 
@@ -381,17 +318,18 @@ impl<D: Disk> Ledger<D> {
         known_keys: u64,
     ) -> Result<(), Corrupt> {
         let corrupt = |what| Corrupt { offset: record.offset, what };
-        let entry = Entry::of(record.event.clone())
-            .map_err(|_| corrupt("its postings do not balance, or name another owner"))?;
+        let unbalanced = "its postings do not balance, or name another owner";
+        let postings = record.event.entry_postings().map_err(|_| corrupt(unbalanced))?;
         let row = self.book.owner_row(record.event.owner());
-        let prepared = self.book.prepare(&entry, row).map_err(|_| corrupt("it breaks a floor"))?;
+        let prepared = self.book.prepare(&record.event, &postings, row).map_err(|_| corrupt("it breaks a floor"))?;
         if !Book::agrees(&prepared, record) {
             return Err(corrupt("it leads to other balances than it names"));
         }
-        let life =
-            self.life_before(record, batch).map_err(|_| corrupt("the record before it in its life cannot be read"))?;
+        let hashes = hashes_of(record);
+        let unread = "the record before it in its life cannot be read";
+        let life = self.life_before(record, hashes.life, batch).map_err(|_| corrupt(unread))?;
         let (next, life_previous) =
-            advance(life, &record.event).ok_or(corrupt("its event cannot follow the state before it"))?;
+            advance(&life, &record.event).ok_or(corrupt("its event cannot follow the state before it"))?;
         if (state_of(&next), life_previous) != (record.state, record.life_previous) {
             return Err(corrupt("it names another state, or another record before it"));
         }
@@ -399,65 +337,42 @@ impl<D: Disk> Ledger<D> {
             return Err(corrupt("it is older than the entry before it"));
         }
         let row = self.book.post(&prepared, record.offset, record.at);
+        self.settle(hashes.life, &next, location, row);
         if record.offset > known_keys {
-            self.settle(record, next, location, row);
-            if self.keys.is_full() {
-                self.keys.freeze(record.offset);
-            }
-        } else {
-            self.settle_book(next, location, row);
+            self.index(record, location);
         }
         Ok(())
     }
 
-    fn settle_book(&mut self, next: Next, location: Location, row: Row) {
-        match next {
-            Next::None => {}
-            Next::Charge(key, id, charge) => self.book.put_charge(key, id, &charge, location, row),
-            Next::Escrow(key, id, escrow) => self.book.put_escrow(key, id, &escrow, location),
-        }
-    }
-
     /// The life that a record moved on, as it stood before it. The index may know a later state already, so a closed life
     /// is read from the place that the record itself names.
-    fn life_before(&self, record: &Record, batch: &Batch) -> Result<Life, Refusal> {
+    fn life_before(&self, record: &Record, key: KeyHash, batch: &Batch) -> Result<Life, Refusal> {
         match &record.event {
             Event::Minted(_) => Ok(Life::None),
             Event::Charge { id, .. } => {
-                let key = KeyHash::of(CHARGES, id.as_bytes());
                 let open = self.book.charges.get(key).map(|open| (Charge::Held(open.hold), open.last));
                 let before = match (open, record.life_previous) {
                     (Some(open), _) => Some(open),
                     (None, Some(last)) => self.records.charge(*id, last, batch)?.map(|charge| (charge, last)),
                     (None, None) => None,
                 };
-                Ok(Life::Charge(key, before))
+                Ok(Life::Charge(before))
             }
             Event::Escrow { id, .. } => {
-                let key = KeyHash::of(ESCROWS, id.as_bytes());
                 let open = self.book.escrows.get(key).map(|open| (Escrow::Held(open.escrowed), open.last));
                 let before = match (open, record.life_previous) {
                     (Some(open), _) => Some(open),
                     (None, Some(last)) => self.records.escrow(*id, last, batch)?.map(|escrow| (escrow, last)),
                     (None, None) => None,
                 };
-                Ok(Life::Escrow(key, before))
+                Ok(Life::Escrow(before))
             }
         }
     }
 
     /// Puts into the key index what one record of the journal says, without applying it.
     pub(crate) fn index(&mut self, record: &Record, location: Location) {
-        if record.state.is_closed() {
-            match &record.event {
-                Event::Minted(_) => {}
-                Event::Charge { id, .. } => self.keys.insert(KeyHash::of(CHARGES, id.as_bytes()), location),
-                Event::Escrow { id, .. } => self.keys.insert(KeyHash::of(ESCROWS, id.as_bytes()), location),
-            }
-        }
-        if let Some(key) = &record.key {
-            self.keys.insert(KeyHash::of(KEYS, key.as_bytes()), location);
-        }
+        self.remember(&hashes_of(record), record.state, location);
         if self.keys.is_full() {
             self.keys.freeze(record.offset);
         }
@@ -485,26 +400,30 @@ impl<D: Disk> Ledger<D> {
     }
 }
 
-fn draft(request: &Request, fingerprint: Fingerprint, event: Event, life: Life, row: Option<Row>) -> Draft {
-    Draft { actor: request.actor, key: request.key, fingerprint, event, life, row }
+/// What the request behind a record was known by.
+fn hashes_of(record: &Record) -> Hashes {
+    let life = match &record.event {
+        Event::Minted(_) => KeyHash(0),
+        Event::Charge { id, .. } => KeyHash::of_charge(*id),
+        Event::Escrow { id, .. } => KeyHash::of_escrow(*id),
+    };
+    Hashes { fingerprint: record.fingerprint, key: record.key.as_ref().map(KeyHash::of_key), life }
 }
 
 /// The life after `event`, and the place of its record before it. `None` if the event cannot follow.
-fn advance(life: Life, event: &Event) -> Option<(Next, Option<Location>)> {
+fn advance(life: &Life, event: &Event) -> Option<(Next, Option<Location>)> {
     match (life, event) {
         (Life::None, Event::Minted(_)) => Some((Next::None, None)),
-        (Life::Charge(key, before), Event::Charge { id, owner, event }) => {
-            let (charge, last) = before.unzip();
-            let next = Charge::apply(charge, event).ok()?;
-            (next.owner() == *owner).then_some((Next::Charge(key, *id, next), last))
+        (Life::Charge(before), Event::Charge { id, owner, event }) => {
+            let next = Charge::apply(before.map(|(charge, _)| charge), event).ok()?;
+            (next.owner() == *owner).then_some((Next::Charge(*id, next), before.map(|(_, last)| last)))
         }
-        (Life::Escrow(key, before), Event::Escrow { id, owner, event }) => {
-            let (escrow, last) = before.unzip();
-            let next = Escrow::apply(escrow, event).ok()?;
-            (next.escrowed().owner == *owner).then_some((Next::Escrow(key, *id, next), last))
+        (Life::Escrow(before), Event::Escrow { id, owner, event }) => {
+            let next = Escrow::apply(before.map(|(escrow, _)| escrow), event).ok()?;
+            (next.escrowed().owner == *owner).then_some((Next::Escrow(*id, next), before.map(|(_, last)| last)))
         }
         (
-            Life::None | Life::Charge(..) | Life::Escrow(..),
+            Life::None | Life::Charge(_) | Life::Escrow(_),
             Event::Minted(_) | Event::Charge { .. } | Event::Escrow { .. },
         ) => None,
     }
@@ -513,7 +432,7 @@ fn advance(life: Life, event: &Event) -> Option<(Next, Option<Location>)> {
 const fn state_of(next: &Next) -> LifeState {
     match next {
         Next::None => LifeState::None,
-        Next::Charge(_, _, charge) => LifeState::Charge(charge.state()),
-        Next::Escrow(_, _, escrow) => LifeState::Escrow(escrow.state()),
+        Next::Charge(_, charge) => LifeState::Charge(charge.state()),
+        Next::Escrow(_, escrow) => LifeState::Escrow(escrow.state()),
     }
 }

@@ -1,6 +1,7 @@
 //! What can be asked of the books as they stand: balances, open holds, and any charge or escrow, however old.
 
 use crate::error::Refusal;
+use crate::keys::KeyHash;
 use crate::ledger::Ledger;
 use crate::record::Record;
 use holdfast_domain::charge::{Charge, Hold};
@@ -162,7 +163,7 @@ impl<D: Disk> Books for At<'_, D> {
             Account::Held(owner) => book.owner(*owner).map(|owner| Change::plus(owner.held)),
             Account::Payee(payee) => book.payee(*payee).map(|payee| Change::plus(payee.balance)),
             Account::Escrow(id) => {
-                let open = book.escrows.get(Ledger::<D>::escrow_key(*id));
+                let open = book.escrows.get(KeyHash::of_escrow(*id));
                 open.filter(|open| open.id == *id).map(|open| Change::plus(open.escrowed.amount))
             }
             Account::Revenue => Some(book.system.revenue),
@@ -217,12 +218,12 @@ impl<D: Disk> Books for At<'_, D> {
     }
 
     fn charge(&self, id: ChargeId) -> Result<Option<Charge>, Refusal> {
-        let found = self.ledger.charge(Ledger::<D>::charge_key(id), id, self.batch)?;
+        let found = self.ledger.charge(KeyHash::of_charge(id), id, self.batch)?;
         Ok(found.map(|(charge, _)| charge))
     }
 
     fn escrow(&self, id: EscrowId) -> Result<Option<Escrow>, Refusal> {
-        let found = self.ledger.escrow(Ledger::<D>::escrow_key(id), id, self.batch)?;
+        let found = self.ledger.escrow(KeyHash::of_escrow(id), id, self.batch)?;
         Ok(found.map(|(escrow, _)| escrow))
     }
 
@@ -232,7 +233,7 @@ impl<D: Disk> Books for At<'_, D> {
     }
 
     fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal> {
-        let Some((_, last)) = self.ledger.charge(Ledger::<D>::charge_key(id), id, self.batch)? else {
+        let Some((_, last)) = self.ledger.charge(KeyHash::of_charge(id), id, self.batch)? else {
             return Ok(Vec::new());
         };
         let mut records = self.ledger.records.life(last, self.batch)?;

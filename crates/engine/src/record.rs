@@ -95,22 +95,11 @@ impl Record {
 
     /// Appends the record's bytes.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.push(VERSION);
-        bytes.push(tag(self.event.kind()));
-        put_number(bytes, self.offset);
-        put_number(bytes, self.at.millis());
-        put_text(bytes, self.actor.as_bytes());
-        put_text(bytes, self.key.as_ref().map_or(&[], |key| key.as_bytes()));
-        bytes.extend_from_slice(&self.fingerprint.0);
-        put_text(bytes, self.event.owner().as_bytes());
-        put_link(bytes, &self.owner.available);
-        put_number(bytes, self.owner.held.units());
-        bytes.push(state_tag(self.state));
-        put_number(bytes, self.life_previous.map_or(0, Location::pack));
-        put_event(bytes, &self.event, self.at);
-        if let Some(payee) = &self.payee {
-            put_link(bytes, payee);
-        }
+        let Self { offset, at, actor, key, fingerprint, event, state, owner, payee, life_previous } = self;
+        let (offset, at, fingerprint, state) = (*offset, *at, *fingerprint, *state);
+        let (owner, payee, life_previous) = (*owner, *payee, *life_previous);
+        let key = key.as_ref();
+        Draft { offset, at, actor, key, fingerprint, event, state, owner, payee, life_previous }.encode(bytes);
     }
 
     /// The record that `bytes` hold; `None` if they are not one.
@@ -140,6 +129,42 @@ impl Record {
         let owner = OwnerLink { available, held };
         let record = Self { offset, at, actor, key, fingerprint, event, state, owner, payee, life_previous };
         (taker.is_empty() && record.payee.is_some() == record.event.payee().is_some()).then_some(record)
+    }
+}
+
+/// A record about to be written, put together from where its parts are.
+pub(crate) struct Draft<'a> {
+    pub(crate) offset: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) actor: &'a Label,
+    pub(crate) key: Option<&'a Key>,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) event: &'a Event,
+    pub(crate) state: LifeState,
+    pub(crate) owner: OwnerLink,
+    pub(crate) payee: Option<Link>,
+    pub(crate) life_previous: Option<Location>,
+}
+
+impl Draft<'_> {
+    /// Appends the record's bytes.
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(VERSION);
+        bytes.push(tag(self.event.kind()));
+        put_number(bytes, self.offset);
+        put_number(bytes, self.at.millis());
+        put_text(bytes, self.actor.as_bytes());
+        put_text(bytes, self.key.map_or(&[], |key| key.as_bytes()));
+        bytes.extend_from_slice(&self.fingerprint.0);
+        put_text(bytes, self.event.owner().as_bytes());
+        put_link(bytes, &self.owner.available);
+        put_number(bytes, self.owner.held.units());
+        bytes.push(state_tag(self.state));
+        put_number(bytes, self.life_previous.map_or(0, Location::pack));
+        put_event(bytes, self.event, self.at);
+        if let Some(payee) = &self.payee {
+            put_link(bytes, payee);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What callers ask of the engine, and what they are told.
 
 use crate::error::Refusal;
+use crate::keys::KeyHash;
 use holdfast_domain::charge::{self, Actual, Finality, Reserve, Terms};
 use holdfast_domain::escrow;
 use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Label, OwnerId, Reason, Span, Timestamp};
@@ -159,8 +160,31 @@ impl Outcome {
 /// The answer to one request.
 pub type Answer = Result<Outcome, Refusal>;
 
+/// What a request is known by: hashes of its body, its key, and the charge or escrow that it is about. They are worked out
+/// where the request comes from, so that the writer need not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hashes {
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) key: Option<KeyHash>,
+    /// Of the charge or escrow; of nothing, for a mint.
+    pub(crate) life: KeyHash,
+}
+
+impl Hashes {
+    /// The hashes of a request. `memory` is to write its body to.
+    pub(crate) fn of(request: &Request, memory: &mut Vec<u8>) -> Self {
+        let life = match &request.command {
+            Command::Mint { .. } => KeyHash(0),
+            Command::Reserve { charge, .. } | Command::Charge { charge, .. } => KeyHash::of_charge(*charge),
+            Command::Hold { escrow, .. } | Command::Escrow { escrow, .. } => KeyHash::of_escrow(*escrow),
+        };
+        let key = request.key.as_ref().map(KeyHash::of_key);
+        Self { fingerprint: fingerprint(&request.command, memory), key, life }
+    }
+}
+
 /// Hashes a request's body, so that a key used again with another one is noticed. `body` is memory to write it to.
-pub(crate) fn fingerprint(command: &Command, body: &mut Vec<u8>) -> Fingerprint {
+fn fingerprint(command: &Command, body: &mut Vec<u8>) -> Fingerprint {
     body.clear();
     match command {
         Command::Mint { owner, amount, reason } => {

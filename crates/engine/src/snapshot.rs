@@ -5,7 +5,6 @@
 use crate::book::{Book, FrozenBook, OpenCharge, OpenEscrow, Owner, Payee, System};
 use crate::codec::{Taker, put_number, put_text};
 use crate::keys::KeyHash;
-use crate::ledger::Ledger;
 use crate::record::{put_terms, take_terms};
 use holdfast_domain::charge::{Charge, Hold, Stage};
 use holdfast_domain::escrow::{Escrow, Escrowed};
@@ -162,7 +161,7 @@ pub(crate) fn load<D: Disk>(disk: &D, journal: JournalId) -> io::Result<(Option<
     }
     let mut bad = 0;
     for through in names(disk)? {
-        match parse::<D>(&read_full(disk, &file_name(through))?, journal).filter(|loaded| loaded.through == through) {
+        match parse(&read_full(disk, &file_name(through))?, journal).filter(|loaded| loaded.through == through) {
             Some(loaded) => return Ok((Some(loaded), bad)),
             None => bad += 1,
         }
@@ -175,7 +174,7 @@ pub(crate) fn remove_all<D: Disk>(disk: &D) -> io::Result<()> {
     names(disk)?.iter().try_for_each(|through| disk.remove(&file_name(*through)))
 }
 
-fn parse<D: Disk>(bytes: &[u8], journal: JournalId) -> Option<Loaded> {
+fn parse(bytes: &[u8], journal: JournalId) -> Option<Loaded> {
     let (body, hash) = bytes.split_last_chunk::<HASH_BYTES>()?;
     (blake3::hash(body).as_bytes() == hash).then_some(())?;
     let mut taker = Taker(body);
@@ -204,13 +203,13 @@ fn parse<D: Disk>(bytes: &[u8], journal: JournalId) -> Option<Loaded> {
     }
     for _ in 0..charges {
         let open = take_charge(&mut taker)?;
-        let key: KeyHash = Ledger::<D>::charge_key(open.id);
+        let key = KeyHash::of_charge(open.id);
         let row = book.owner_row(open.hold.owner)?;
         book.put_charge(key, open.id, &Charge::Held(open.hold), open.last, row);
     }
     for _ in 0..escrows {
         let open = take_escrow(&mut taker)?;
-        book.put_escrow(Ledger::<D>::escrow_key(open.id), open.id, &Escrow::Held(open.escrowed), open.last);
+        book.put_escrow(KeyHash::of_escrow(open.id), open.id, &Escrow::Held(open.escrowed), open.last);
     }
     taker.is_empty().then_some(Loaded { location, through, book })
 }

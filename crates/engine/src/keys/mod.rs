@@ -12,6 +12,7 @@
 mod filter;
 mod run;
 
+use holdfast_domain::{ChargeId, EscrowId, Key};
 use holdfast_journal::{Disk, Location, failpoint};
 use run::{DIRECTORY, Run};
 use std::collections::HashMap;
@@ -33,8 +34,23 @@ const FILTER_BYTES_MAX: usize = 64 * 1_024 * 1_024;
 pub(crate) struct KeyHash(pub(crate) u128);
 
 impl KeyHash {
+    /// Of a caller's key.
+    pub(crate) fn of_key(key: &Key) -> Self {
+        Self::of(b'k', key.as_bytes())
+    }
+
+    /// Of a charge.
+    pub(crate) fn of_charge(charge: ChargeId) -> Self {
+        Self::of(b'c', charge.as_bytes())
+    }
+
+    /// Of an escrow.
+    pub(crate) fn of_escrow(escrow: EscrowId) -> Self {
+        Self::of(b'e', escrow.as_bytes())
+    }
+
     /// The hash of `text` in the namespace `space`.
-    pub(crate) fn of(space: u8, text: &[u8]) -> Self {
+    fn of(space: u8, text: &[u8]) -> Self {
         let mut bytes = [0; 1 + holdfast_domain::ID_BYTES_MAX];
         bytes[0] = space;
         bytes[1..=text.len()].copy_from_slice(text);
