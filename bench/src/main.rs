@@ -13,6 +13,10 @@ use std::process::ExitCode;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
+// As in the program itself: answers are freed on another thread than the one that made them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const OUTPUT_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
 const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CALLERSxBATCH]\nbenchmarks: ledger";
 

@@ -32,8 +32,11 @@ pub use crate::upkeep::Policy;
 
 /// The most requests that wait; more are told to come again.
 const WAITING_MAX: usize = 65_536;
-/// The most requests decided into one batch.
-const TURN_MAX: usize = 8_192;
+/// The most requests decided into one batch. A large batch of a caller's becomes several, so that the first part of it syncs
+/// while the rest is decided.
+const TURN_MAX: usize = 2_048;
+/// A caller's batch is hashed and enqueued in parts of this size.
+const PART: usize = 512;
 /// The most holds that one batch gives back because their time has come.
 const EXPIRIES_MAX: usize = 1_000;
 /// A frame is sealed when nothing has followed it for this long.
@@ -121,7 +124,6 @@ struct Many {
 type Ask = Box<dyn FnOnce(&View<'_>) -> Deliver + Send>;
 type Deliver = Box<dyn FnOnce() + Send>;
 
-#[expect(clippy::large_enum_variant, reason = "most replies are single answers, which are moved once and never boxed")]
 enum Reply {
     One(oneshot::Sender<Answer>, Answer),
     Many(oneshot::Sender<Vec<Answer>>, Vec<Answer>),
@@ -195,31 +197,51 @@ impl<D: Disk> Engine<D> {
     fn enqueue(&self, request: Request) -> Result<oneshot::Receiver<Answer>, Refusal> {
         let (reply, answer) = oneshot::channel();
         let hashes = Hashes::of(&request, &mut Vec::with_capacity(256));
-        self.shared.enqueue(Job::One(request, hashes, reply), 1)?;
+        self.shared.admit(1)?;
+        self.shared.enqueue(Job::One(request, hashes, reply));
         Ok(answer)
     }
 
     /// Submits up to [`BATCH_MAX`] requests, which are decided in order and answered in order.
     pub async fn submit_batch(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refusal> {
-        self.enqueue_batch(requests)?.await.map_err(|_| Refusal::JournalFailed)
+        let mut answers = Vec::with_capacity(requests.len());
+        for part in self.enqueue_batch(requests)? {
+            answers.extend(part.await.map_err(|_| Refusal::JournalFailed)?);
+        }
+        Ok(answers)
     }
 
     /// Like [`Engine::submit_batch`], blocking this thread.
     pub fn submit_batch_blocking(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refusal> {
-        self.enqueue_batch(requests)?.blocking_recv().map_err(|_| Refusal::JournalFailed)
+        let mut answers = Vec::with_capacity(requests.len());
+        for part in self.enqueue_batch(requests)? {
+            answers.extend(part.blocking_recv().map_err(|_| Refusal::JournalFailed)?);
+        }
+        Ok(answers)
     }
 
-    fn enqueue_batch(&self, requests: Vec<Request>) -> Result<oneshot::Receiver<Vec<Answer>>, Refusal> {
+    /// Enqueues a batch in parts: the first is decided while the next is still being hashed.
+    fn enqueue_batch(&self, requests: Vec<Request>) -> Result<Vec<oneshot::Receiver<Vec<Answer>>>, Refusal> {
         if requests.len() > BATCH_MAX {
             return Err(Refusal::BatchTooLarge);
         }
-        let (reply, answers) = oneshot::channel();
-        let count = requests.len();
+        self.shared.admit(requests.len())?;
         let mut memory = Vec::with_capacity(256);
-        let hashes = requests.iter().map(|request| Hashes::of(request, &mut memory)).collect();
-        let many = Many { answers: Vec::with_capacity(count), requests, hashes, reply };
-        self.shared.enqueue(Job::Many(many), count)?;
-        Ok(answers)
+        let mut requests = requests.into_iter().peekable();
+        let mut parts = Vec::new();
+        while requests.peek().is_some() {
+            let part: Vec<Request> = requests.by_ref().take(PART).collect();
+            let hashes = part.iter().map(|request| Hashes::of(request, &mut memory)).collect();
+            let (reply, answers) = oneshot::channel();
+            self.shared.enqueue(Job::Many(Many {
+                answers: Vec::with_capacity(part.len()),
+                requests: part,
+                hashes,
+                reply,
+            }));
+            parts.push(answers);
+        }
+        Ok(parts)
     }
 
     /// Looks at the books between two requests. The answer leaves when everything that it saw is durable.
@@ -229,7 +251,8 @@ impl<D: Disk> Engine<D> {
             let found = look(view);
             Box::new(move || drop(reply.send(found)))
         });
-        self.shared.enqueue(Job::Ask(ask), 1)?;
+        self.shared.admit(1)?;
+        self.shared.enqueue(Job::Ask(ask));
         answer.blocking_recv().map_err(|_| Refusal::JournalFailed)
     }
 
@@ -270,7 +293,8 @@ impl<D: Disk> Engine<D> {
 }
 
 impl<D: Disk> Shared<D> {
-    fn enqueue(&self, job: Job, requests: usize) -> Result<(), Refusal> {
+    /// Counts `requests` as waiting, if there is room for them all.
+    fn admit(&self, requests: usize) -> Result<(), Refusal> {
         let mut intake = lock(&self.intake);
         match intake.state {
             State::Running => {}
@@ -281,10 +305,18 @@ impl<D: Disk> Shared<D> {
             return Err(Refusal::Overloaded);
         }
         intake.waiting += requests;
-        intake.queue.push_back(job);
+        Ok(())
+    }
+
+    /// Puts a job, whose requests have been admitted, at the end of the queue.
+    fn enqueue(&self, job: Job) {
+        let mut intake = lock(&self.intake);
+        // After a failure nobody takes jobs any more: dropping one tells its caller.
+        if !matches!(intake.state, State::Failed(_)) {
+            intake.queue.push_back(job);
+        }
         drop(intake);
         self.work.notify_one();
-        Ok(())
     }
 
     /// A worker's life: take the desk, fill a batch, bring it to the disk, answer.
@@ -345,9 +377,7 @@ impl<D: Disk> Shared<D> {
                 return Step::Write;
             }
             if !full && !intake.queue.is_empty() {
-                let jobs = std::mem::take(&mut intake.queue);
-                intake.waiting = 0;
-                return Step::Decide(jobs);
+                return Step::Decide(std::mem::take(&mut intake.queue));
             }
             if decided == 0 && intake.queue.is_empty() && intake.state == State::Stopping {
                 return Step::Leave;
@@ -384,6 +414,7 @@ impl<D: Disk> Shared<D> {
             ledger.expire(now, actor, batch, EXPIRIES_MAX);
         }
         let mut told = (batch.count() - before) as usize;
+        let mut done = 0;
         while let Some(job) = jobs.pop_front() {
             if !batch.has_room() || told >= TURN_MAX {
                 jobs.push_front(job);
@@ -393,21 +424,20 @@ impl<D: Disk> Shared<D> {
                 Job::One(request, hashes, reply) => {
                     let answer = ledger.decide_hashed(&request, &hashes, now, batch);
                     replies.push(Reply::One(reply, answer));
-                    told += 1;
+                    (told, done) = (told + 1, done + 1);
                 }
                 Job::Ask(ask) => {
                     replies.push(Reply::Ask(View::with(ledger, batch, now, ask)));
-                    told += 1;
+                    (told, done) = (told + 1, done + 1);
                 }
                 Job::Many(mut many) => {
-                    told += 1;
                     let decided = many.answers.len();
                     for (request, hashes) in many.requests.iter().zip(&many.hashes).skip(decided) {
-                        if !batch.has_room() {
+                        if !batch.has_room() || told >= TURN_MAX {
                             break;
                         }
                         many.answers.push(ledger.decide_hashed(request, hashes, now, batch));
-                        told += 1;
+                        (told, done) = (told + 1, done + 1);
                     }
                     if many.answers.len() < many.requests.len() {
                         jobs.push_front(Job::Many(many));
@@ -417,22 +447,17 @@ impl<D: Disk> Shared<D> {
                 }
             }
         }
-        let full = !batch.has_room();
+        let full = !batch.has_room() || told >= TURN_MAX;
         drop(desk);
-        self.put_back(jobs);
+        self.put_back(jobs, done);
         Filled { told, full }
     }
 
-    fn put_back(&self, jobs: VecDeque<Job>) {
-        if jobs.is_empty() {
-            return;
-        }
+    /// Puts back what did not fit, and counts what did as no longer waiting.
+    fn put_back(&self, jobs: VecDeque<Job>, done: usize) {
         let mut intake = lock(&self.intake);
+        intake.waiting = intake.waiting.saturating_sub(done);
         for job in jobs.into_iter().rev() {
-            intake.waiting += match &job {
-                Job::One(..) | Job::Ask(_) => 1,
-                Job::Many(many) => many.requests.len() - many.answers.len(),
-            };
             intake.queue.push_front(job);
         }
     }

@@ -229,6 +229,7 @@ impl<D: Disk> Ledger<D> {
     /// Admits an entry if its guards hold: into the batch and into the book, in one step. `row` is the owner's, `None` for a
     /// new one.
     fn write(&mut self, call: &Call<'_>, event: Event, life: &Life, row: Option<Row>, batch: &mut Batch) -> Answer {
+        let event = Box::new(event);
         let postings = event.entry_postings().map_err(|_| Refusal::OUT_OF_RANGE)?;
         let prepared = self.book.prepare(&event, &postings, row)?;
         let (next, life_previous) = advance(life, &event).ok_or(Refusal::OUT_OF_RANGE)?;

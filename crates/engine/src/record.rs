@@ -69,7 +69,7 @@ impl Record {
         Receipt {
             offset: self.offset,
             at: self.at,
-            event: self.event,
+            event: Box::new(self.event),
             state: self.state,
             available: self.owner.available.balance,
             held: self.owner.held,

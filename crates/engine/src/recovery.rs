@@ -133,6 +133,7 @@ pub fn open<D: Disk>(
     if indexed < through {
         replay.reindex(through)?;
     }
+    let location = replay.place_after(location, through);
     let replayed = replay.run(location, through)?;
     let Replay { ledger, reindexed, .. } = replay;
     let (accounts, holds) = (ledger.book.imbalance(), ledger.book.hold_imbalance());
@@ -163,6 +164,20 @@ struct Replay<'a, D: Disk> {
 }
 
 impl<D: Disk> Replay<'_, D> {
+    /// Where to read on after a snapshot: the place that it names, if the entry after it stands there. It need not: the
+    /// place counts frames, and a seal holds no entry, so one that the snapshot counted may have been cut since.
+    fn place_after(&self, location: Location, through: u64) -> Location {
+        let end = self.journal.end();
+        if through + 1 == end.next_offset {
+            return end.location;
+        }
+        let mut frames = Frames::starting(self.disk.clone(), location);
+        match frames.next(end.location) {
+            Ok(Some(frame)) if frame.header.first_offset == through + 1 => location,
+            Ok(_) | Err(_) => Location::START,
+        }
+    }
+
     /// Applies every entry after `through`, reading from `location`.
     fn run(&mut self, location: Location, through: u64) -> Result<u64, StartError> {
         // Replayed records are all on the disk: a batch that stands beyond them never answers for one.

@@ -94,8 +94,8 @@ pub struct Receipt {
     pub offset: u64,
     /// When it was decided.
     pub at: Timestamp,
-    /// What happened.
-    pub event: Event,
+    /// What happened. Boxed, because an answer changes hands several times and an event is long.
+    pub event: Box<Event>,
     /// The state that it left the charge or escrow in.
     pub state: LifeState,
     /// What the owner could spend after it.
