@@ -8,6 +8,7 @@
 //! - Whatever a run starts or writes is stopped and removed with it, or swept by the next run if it was killed.
 
 pub mod error;
+pub mod growth;
 pub mod head;
 pub mod latency;
 pub mod ledger;

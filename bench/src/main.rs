@@ -3,6 +3,7 @@
 //! Exits with 1 if a subject failed or the run was interrupted, with 2 if the command line makes no sense.
 
 use holdfast_bench::BenchError;
+use holdfast_bench::growth;
 use holdfast_bench::head::Head;
 use holdfast_bench::ledger::{self, Choice};
 use holdfast_bench::plan::{Pace, Plan, Stop};
@@ -18,14 +19,14 @@ use tokio::signal::unix::{SignalKind, signal};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const OUTPUT_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
-const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CALLERSxBATCH]\nbenchmarks: ledger";
+const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CALLERSxBATCH]\nbenchmarks: ledger, growth";
 
 fn main() -> ExitCode {
-    let Some((pace, choice)) = parse(std::env::args().skip(1)) else {
+    let Some((name, pace, choice)) = parse(std::env::args().skip(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    match run(pace, &choice) {
+    match run(name, pace, &choice) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
             eprintln!("{failed} measurements failed");
@@ -39,8 +40,9 @@ fn main() -> ExitCode {
 }
 
 /// How thorough, and what of it; `None` if the words make no sense.
-fn parse(mut words: impl Iterator<Item = String>) -> Option<(Pace, Choice)> {
-    (words.next()? == ledger::NAME).then_some(())?;
+fn parse(mut words: impl Iterator<Item = String>) -> Option<(&'static str, Pace, Choice)> {
+    let named = words.next()?;
+    let name = [ledger::NAME, growth::NAME].into_iter().find(|name| *name == named)?;
     let mut pace = Pace::Full;
     let mut choice = Choice::default();
     while let Some(word) = words.next() {
@@ -51,17 +53,20 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<(Pace, Choice)> {
             _ => return None,
         }
     }
-    Some((pace, choice))
+    Some((name, pace, choice))
 }
 
-fn run(pace: Pace, choice: &Choice) -> Result<usize, BenchError> {
+fn run(name: &'static str, pace: Pace, choice: &Choice) -> Result<usize, BenchError> {
     let output = Path::new(OUTPUT_DIR);
     let stop = Stop::default();
     listen(stop.clone())?;
-    let plan = Plan::new(pace, Sandbox::new(output)?, stop);
+    let mut plan = Plan::new(pace, Sandbox::new(output)?, stop);
     let head = Head::now(plan.sandbox.path(), plan.duration.as_secs_f64());
-    let mut report = Report::new(ledger::NAME, ledger::OURS, head);
-    let failed = ledger::run(&plan, choice, &mut report)?;
+    let mut report = Report::new(name, ledger::OURS, head);
+    let failed = match name {
+        growth::NAME => growth::run(pace, &mut plan, &mut report).map(|()| 0)?,
+        _ => ledger::run(&plan, choice, &mut report)?,
+    };
     report.finish();
     report.write_json(output)?;
     report.print(&mut std::io::stdout()).map_err(BenchError::io("print"))?;

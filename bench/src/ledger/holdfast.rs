@@ -28,11 +28,21 @@ pub fn about() -> String {
 pub fn measure(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchError> {
     let running = Running::start(dir, Policy::STANDARD)?;
     running.fund(PAYERS, FUNDS)?;
-    let callers = (0..case.callers).map(|_| Direct { engine: Arc::clone(&running.engine) }).collect();
+    let callers = (0..case.callers).map(|_| Direct { engine: Arc::clone(&running.engine), first: 0 }).collect();
     let driven = runtime()?.block_on(drive(callers, case, plan))?;
     let books = running.books()?;
     running.stop()?;
     Ok(Outcome::Measured(driven.proven_by(books)?))
+}
+
+/// How a server opens its data directory.
+#[must_use]
+pub const fn config() -> OpenConfig {
+    OpenConfig {
+        journal: Config { segment_bytes: SEGMENT_BYTES, id: JournalId([1; 16]), verify_threads: 2 },
+        limits: Limits { open_holds: 1_000_000 },
+        keys_in_memory: None,
+    }
 }
 
 /// An engine with everything that a server starts beside it.
@@ -53,12 +63,7 @@ impl Running {
     /// If it cannot be opened.
     pub fn start(dir: &Path, policy: Policy) -> Result<Self, BenchError> {
         let disk = LocalDisk::at(dir).map_err(BenchError::io("make the data directory"))?;
-        let config = OpenConfig {
-            journal: Config { segment_bytes: SEGMENT_BYTES, id: JournalId([1; 16]), verify_threads: 2 },
-            limits: Limits { open_holds: 1_000_000 },
-            keys_in_memory: None,
-        };
-        let opened = recovery::open(disk.clone(), &config, &mut |_| {}).map_err(failed)?;
+        let opened = recovery::open(disk.clone(), &config(), &mut |_| {}).map_err(failed)?;
         let (id, last) = (opened.journal.id(), opened.journal.end().next_offset - 1);
         let engine = Engine::start(opened, disk, Arc::new(SystemClock::start()), policy);
         let read_model = engine.follow(ReadModel::open(dir, id, last).map_err(failed)?);
@@ -72,11 +77,22 @@ impl Running {
     pub fn fund(&self, payers: u64, funds: u64) -> Result<(), BenchError> {
         for from in (0..payers).step_by(8_000) {
             let mints = (from..payers.min(from + 8_000)).map(|payer| mint(payer, funds)).collect();
-            for answer in self.engine.submit_batch_blocking(mints).map_err(failed)? {
-                applied(answer)?;
-            }
+            self.submit(mints)?;
         }
         Ok(())
+    }
+
+    /// Does `request` for every order, in one batch.
+    ///
+    /// # Errors
+    /// If one is refused.
+    pub fn batch(&self, orders: &[Order], request: fn(&Order) -> Request) -> Result<(), BenchError> {
+        self.submit(orders.iter().map(request).collect())
+    }
+
+    fn submit(&self, requests: Vec<Request>) -> Result<(), BenchError> {
+        let answers = self.engine.submit_batch_blocking(requests).map_err(failed)?;
+        answers.into_iter().try_for_each(applied)
     }
 
     /// What the payers have and what was earned.
@@ -102,8 +118,11 @@ impl Running {
 }
 
 /// Calls the engine directly.
-struct Direct {
-    engine: Arc<Engine<LocalDisk>>,
+pub struct Direct {
+    /// The engine.
+    pub engine: Arc<Engine<LocalDisk>>,
+    /// Added to every hold's id, so that a later run on the same books has ids of its own.
+    pub first: u64,
 }
 
 impl Caller for Direct {
@@ -118,6 +137,7 @@ impl Caller for Direct {
 
 impl Direct {
     async fn send(&self, orders: &[Order], request: fn(&Order) -> Request) -> Result<(), BenchError> {
+        let request = |order: &Order| request(&Order { hold: order.hold + self.first, ..*order });
         if let [order] = orders {
             return applied(self.engine.submit(request(order)).await);
         }

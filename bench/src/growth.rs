@@ -1,0 +1,209 @@
+//! `bench growth`: what a long history costs. Ten million settled reservations over a million accounts, then the same
+//! measurements again: speed, memory, start-up, rebuild and disk, each beside its figure at the empty start.
+
+use crate::error::BenchError;
+use crate::ledger::drive::{Driven, drive, runtime};
+use crate::ledger::holdfast::{Direct, Running, commit, config, reserve};
+use crate::ledger::work::{Order, Work};
+use crate::ledger::{Case, Measured};
+use crate::plan::{Pace, Plan};
+use crate::report::{Report, Row, readable};
+use holdfast_adapters::{ReadModel, read_model};
+use holdfast_engine::recovery;
+use holdfast_engine::{Policy, Projection, Tail};
+use holdfast_journal::LocalDisk;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The name of the benchmark and of its file.
+pub const NAME: &str = "growth";
+/// The subject whose figures these are.
+pub const OURS: &str = "holdfast";
+
+/// How much history is made.
+struct Size {
+    accounts: u64,
+    pairs: u64,
+    sustained: Duration,
+}
+
+const fn size(pace: Pace) -> Size {
+    match pace {
+        Pace::Full => Size { accounts: 1_000_000, pairs: 10_000_000, sustained: Duration::from_secs(60) },
+        Pace::Quick => Size { accounts: 100_000, pairs: 500_000, sustained: Duration::from_secs(5) },
+    }
+}
+
+/// Callers at once while speed is measured, one operation each.
+const MANY: Case = Case { callers: 1_024, batch: 1 };
+const FUNDS: u64 = 1_000_000_000;
+/// The lag that counts as keeping up: a second's worth.
+const KEEPING_UP: u64 = 200_000;
+
+/// Runs it.
+///
+/// # Errors
+/// If an operation is refused or the disk fails.
+pub fn run(pace: Pace, plan: &mut Plan, report: &mut Report) -> Result<(), BenchError> {
+    let size = size(pace);
+    let dir = plan.sandbox.fresh(NAME)?;
+    let mut page = Page { report };
+    let running = Running::start(&dir, Policy::STANDARD)?;
+    running.fund(size.accounts, FUNDS)?;
+    running.catch_up()?;
+    let empty = speed(&running, plan)?;
+    page.measured("empty start", &empty.measured);
+    fill(&running, &size, plan)?;
+    running.catch_up()?;
+    page.number("after history", "resident memory", resident_mb()?, "MB");
+    let grown = speed(&running, plan)?;
+    page.measured("after history", &grown.measured);
+    page.number("after history", "speed against the empty start", ratio(&grown, &empty), "×");
+    fill(&running, &Size { pairs: size.pairs / 10, ..size }, plan)?;
+    running.catch_up()?;
+    page.number("a tenth more history", "resident memory", resident_mb()?, "MB");
+    let pairs = running.engine.health().durable.saturating_sub(size.accounts) / 2;
+    running.stop()?;
+    let bytes = directory_bytes(&dir)?;
+    page.number("after history", "disk per pair, all files", bytes as f64 / pairs as f64, "B");
+    page.number("after history", "journal per pair", directory_bytes(&dir.join("journal"))? as f64 / pairs as f64, "B");
+    starts(&dir, &mut page)?;
+    plan.duration = size.sustained;
+    sustained(&dir, plan, &mut page)?;
+    plan.sandbox.discard(NAME);
+    Ok(())
+}
+
+/// What is printed as it is found and goes into the report.
+struct Page<'a> {
+    report: &'a mut Report,
+}
+
+impl Page<'_> {
+    fn number(&mut self, case: &str, metric: &'static str, value: f64, unit: &'static str) {
+        eprintln!("{case:<22} {metric:<32} {} {unit}", readable(value));
+        self.report.add(Row { subject: OURS.to_owned(), case: case.to_owned(), metric, value, unit });
+    }
+
+    fn measured(&mut self, case: &str, measured: &Measured) {
+        self.number(case, "throughput, 1,024 callers", measured.pairs_per_second, "pairs/s");
+        self.number(case, "p50", measured.p50.as_secs_f64() * 1e3, "ms");
+        self.number(case, "p99", measured.p99.as_secs_f64() * 1e3, "ms");
+    }
+}
+
+fn ratio(grown: &Driven, empty: &Driven) -> f64 {
+    grown.measured.pairs_per_second / empty.measured.pairs_per_second
+}
+
+/// Pairs a second by many callers at once, with ids that no other run uses.
+fn speed(running: &Running, plan: &Plan) -> Result<Driven, BenchError> {
+    let first = running.engine.health().durable;
+    let callers = (0..MANY.callers).map(|_| Direct::starting(&running.engine, first << 12)).collect();
+    runtime()?.block_on(drive(callers, MANY, plan))
+}
+
+/// Settles `pairs` reservations over all accounts, in large batches.
+fn fill(running: &Running, size: &Size, plan: &Plan) -> Result<(), BenchError> {
+    const BATCH: u64 = 4_096;
+    let first = running.engine.health().durable << 12;
+    let mut work = Work::of_caller(first);
+    let mut orders: Vec<Order> = Vec::new();
+    for done in (0..size.pairs).step_by(4_096) {
+        plan.stop.check()?;
+        work.fill(&mut orders, BATCH as usize);
+        for (order, number) in orders.iter_mut().zip(done..) {
+            order.hold = (first + number) | (1 << 62);
+            // A large odd step visits every account before any a second time, in no order that a cache would like.
+            order.payer = number.wrapping_mul(7_368_787) % size.accounts;
+        }
+        running.batch(&orders, reserve)?;
+        running.batch(&orders, commit)?;
+    }
+    Ok(())
+}
+
+/// Start-up from the snapshot, and everything anew from the journal alone.
+fn starts(dir: &Path, page: &mut Page<'_>) -> Result<(), BenchError> {
+    let failed = |error: &dyn std::fmt::Display| BenchError::NotApplied(error.to_string());
+    let disk = LocalDisk::at(dir).map_err(BenchError::io("open the data directory"))?;
+    let began = Instant::now();
+    let opened = recovery::open(disk.clone(), &config(), &mut |_| {}).map_err(|error| failed(&error))?;
+    page.number("start", "from the snapshot, all verified", began.elapsed().as_secs_f64(), "s");
+    let end = opened.journal.end();
+    let id = opened.journal.id();
+    drop(opened);
+    recovery::forget_derived(&disk).map_err(BenchError::io("remove derived files"))?;
+    read_model::remove(dir).map_err(BenchError::io("remove the read model"))?;
+    let began = Instant::now();
+    let rebuilt = std::thread::scope(|scope| {
+        let books = scope.spawn(|| recovery::open(disk.clone(), &config(), &mut |_| {}).map(|_| began.elapsed()));
+        let mut model = ReadModel::open(dir, id, end.next_offset).map_err(|error| failed(&error))?;
+        let mut tail = Tail::new(disk.clone(), model.applied());
+        while tail.feed(end.location, 65_536, &mut model).map_err(|error| failed(&error))? {}
+        let books = books.join().map_err(|_| failed(&"the rebuild panicked"))?.map_err(|error| failed(&error))?;
+        Ok::<_, BenchError>((books, began.elapsed()))
+    });
+    let (books, all) = rebuilt?;
+    let entries = (end.next_offset - 1) as f64;
+    page.number("rebuild", "books and keys", entries / books.as_secs_f64(), "entries/s");
+    page.number("rebuild", "books, keys and read model", entries / all.as_secs_f64(), "entries/s");
+    Ok(())
+}
+
+/// A minute at full load with the derived stores never more than a second behind.
+fn sustained(dir: &Path, plan: &Plan, page: &mut Page<'_>) -> Result<(), BenchError> {
+    let running = Running::start(dir, Policy { lag_max: KEEPING_UP, ..Policy::STANDARD })?;
+    let first = running.engine.health().durable << 12;
+    let callers = (0..MANY.callers).map(|_| Direct::starting(&running.engine, first)).collect();
+    let driven = runtime()?.block_on(drive(callers, MANY, plan))?;
+    let health = running.engine.health();
+    page.measured("sustained", &driven.measured);
+    page.number("sustained", "duration", plan.duration.as_secs_f64(), "s");
+    page.number("sustained", "read model behind at the end", (health.durable - health.applied) as f64, "entries");
+    page.number("sustained", "resident memory", resident_mb()?, "MB");
+    running.stop()
+}
+
+/// The memory of this process that is really in use, callers and all.
+fn resident_mb() -> Result<f64, BenchError> {
+    let status = fs::read_to_string("/proc/self/status").map_err(BenchError::io("read the process's status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    kilobytes.map(|kilobytes| kilobytes / 1024.0).ok_or_else(|| BenchError::NotApplied("no VmRSS".to_owned()))
+}
+
+fn directory_bytes(dir: &Path) -> Result<u64, BenchError> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir).map_err(BenchError::io("list a directory"))? {
+        let entry = entry.map_err(BenchError::io("list a directory"))?;
+        let metadata = entry.metadata().map_err(BenchError::io("look at a file"))?;
+        bytes += if metadata.is_dir() { directory_bytes(&entry.path())? } else { metadata.len() };
+    }
+    Ok(bytes)
+}
+
+impl Running {
+    /// Waits until the read model has every entry.
+    fn catch_up(&self) -> Result<(), BenchError> {
+        loop {
+            let health = self.engine.health();
+            if let Some(failed) = health.read_model_failed.or(health.failed) {
+                return Err(BenchError::NotApplied(failed));
+            }
+            if health.applied >= health.durable {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// So that `Direct` can be made here.
+impl Direct {
+    fn starting(engine: &Arc<holdfast_engine::Engine<LocalDisk>>, first: u64) -> Self {
+        Self { engine: Arc::clone(engine), first }
+    }
+}
