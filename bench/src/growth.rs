@@ -8,7 +8,7 @@ use crate::ledger::work::{Order, Work};
 use crate::ledger::{Case, Measured};
 use crate::plan::{Pace, Plan};
 use crate::report::{Report, Row, readable};
-use holdfast_adapters::{ReadModel, read_model};
+use holdfast_adapters::ReadModel;
 use holdfast_engine::recovery;
 use holdfast_engine::{Policy, Projection, Tail};
 use holdfast_journal::LocalDisk;
@@ -136,13 +136,13 @@ fn starts(dir: &Path, page: &mut Page<'_>) -> Result<(), BenchError> {
     let id = opened.journal.id();
     drop(opened);
     recovery::forget_derived(&disk).map_err(BenchError::io("remove derived files"))?;
-    read_model::remove(dir).map_err(BenchError::io("remove the read model"))?;
     let began = Instant::now();
     let rebuilt = std::thread::scope(|scope| {
         let books = scope.spawn(|| recovery::open(disk.clone(), &config(), &mut |_| {}).map(|_| began.elapsed()));
-        let mut model = ReadModel::open(dir, id, end.next_offset).map_err(|error| failed(&error))?;
+        let mut model = ReadModel::rebuild(dir, id).map_err(|error| failed(&error))?;
         let mut tail = Tail::new(disk.clone(), model.applied());
         while tail.feed(end.location, 65_536, &mut model).map_err(|error| failed(&error))? {}
+        model.finish(dir).map_err(|error| failed(&error))?;
         let books = books.join().map_err(|_| failed(&"the rebuild panicked"))?.map_err(|error| failed(&error))?;
         Ok::<_, BenchError>((books, began.elapsed()))
     });

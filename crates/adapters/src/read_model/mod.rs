@@ -8,10 +8,10 @@ mod query;
 
 pub use query::{AsOf, HistoryRow, Lookup, QueryError};
 
-use holdfast_domain::{Account, Change, Event, Kind};
-use holdfast_engine::{Applied, Located, Projection, ProjectionFailed, Record};
+use holdfast_domain::{Account, Change, Event, Kind, charge, escrow};
+use holdfast_engine::{Applied, LifeState, Located, Projection, ProjectionFailed, Record};
 use holdfast_journal::{JournalId, Location, failpoint};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Statement, params};
 use std::path::{Path, PathBuf};
 
 const SCHEMA: &str = include_str!("schema.sql");
@@ -82,6 +82,30 @@ impl ReadModel {
         Ok(Some(Self { connection, applied, revenue, treasury }))
     }
 
+    /// A new read model for applying a whole journal at once: nothing of it counts until [`ReadModel::finish`], so nothing
+    /// need be kept safe on the way.
+    pub fn rebuild(data: &Path, journal: JournalId) -> Result<Self, ProjectionFailed> {
+        remove(data).map_err(|error| ProjectionFailed(error.to_string()))?;
+        let unsafe_and_fast = || {
+            let model = Self::create(data, journal)?;
+            model.connection.pragma_update(None, "user_version", 0)?;
+            model.connection.pragma_update(None, "journal_mode", "OFF")?;
+            model.connection.pragma_update(None, "synchronous", "OFF")?;
+            model.connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+            Ok(model)
+        };
+        unsafe_and_fast().map_err(failed)
+    }
+
+    /// Makes a rebuilt read model count.
+    pub fn finish(self, data: &Path) -> Result<(), ProjectionFailed> {
+        drop(self.connection);
+        let file = std::fs::File::open(path(data)).and_then(|file| file.sync_all());
+        file.map_err(|error| ProjectionFailed(error.to_string()))?;
+        let connection = connect(data).map_err(failed)?;
+        connection.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(failed)
+    }
+
     fn create(data: &Path, journal: JournalId) -> rusqlite::Result<Self> {
         let mut connection = connect(data)?;
         let applied = Applied::NOTHING;
@@ -89,6 +113,9 @@ impl ReadModel {
         transaction.execute_batch(SCHEMA)?;
         for kind in KINDS {
             transaction.execute("INSERT INTO kinds VALUES (?1, ?2)", params![number_of(kind), kind.name()])?;
+        }
+        for state in STATES {
+            transaction.execute("INSERT INTO states VALUES (?1, ?2)", params![number_of_state(state), state.name()])?;
         }
         let row = params![journal.0, 0, applied.location.pack().cast_signed()];
         transaction.execute("INSERT INTO applied VALUES (1, ?1, ?2, ?3)", row)?;
@@ -101,13 +128,26 @@ impl ReadModel {
         let (mut revenue, mut treasury) = (self.revenue, self.treasury);
         let transaction = self.connection.transaction()?;
         {
-            let mut insert = transaction.prepare_cached(INSERT_ENTRY)?;
+            let mut insert_many = transaction.prepare_cached(&insert_entries(ROWS_AT_ONCE))?;
+            let mut insert_one = transaction.prepare_cached(&insert_entries(1))?;
             let mut milestone = transaction.prepare_cached("INSERT INTO milestones VALUES (?1, ?2)")?;
+            for rows in records.chunks(ROWS_AT_ONCE) {
+                let insert = if rows.len() == ROWS_AT_ONCE { &mut insert_many } else { &mut insert_one };
+                for (row, Located { record, .. }) in rows.iter().enumerate() {
+                    let changes = Changes::of(record);
+                    revenue += changes.revenue;
+                    treasury += changes.treasury;
+                    let row = if rows.len() == ROWS_AT_ONCE { row } else { 0 };
+                    bind_entry(insert, row, record, &changes)?;
+                    if rows.len() < ROWS_AT_ONCE {
+                        insert.raw_execute()?;
+                    }
+                }
+                if rows.len() == ROWS_AT_ONCE {
+                    insert.raw_execute()?;
+                }
+            }
             for Located { record, .. } in records {
-                let changes = Changes::of(record);
-                revenue += changes.revenue;
-                treasury += changes.treasury;
-                insert_entry(&mut insert, record, &changes)?;
                 if record.owner.available.number.is_multiple_of(MILESTONE_EVERY) {
                     milestone.execute(params![user(record), record.offset.cast_signed()])?;
                 }
@@ -155,8 +195,15 @@ fn connect(data: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-const INSERT_ENTRY: &str =
-    "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
+/// How many rows one statement inserts: a statement costs as much as several rows.
+const ROWS_AT_ONCE: usize = 16;
+const COLUMNS: usize = 19;
+
+/// The statement that inserts `rows` entries.
+fn insert_entries(rows: usize) -> String {
+    let row = format!("({})", vec!["?"; COLUMNS].join(", "));
+    format!("INSERT INTO entries VALUES {}", vec![row; rows].join(", "))
+}
 
 /// What an entry changes, by the column that it goes to.
 struct Changes {
@@ -187,7 +234,8 @@ impl Changes {
     }
 }
 
-fn insert_entry(insert: &mut rusqlite::Statement<'_>, record: &Record, changes: &Changes) -> rusqlite::Result<()> {
+/// Binds an entry as the statement's row number `row`.
+fn bind_entry(insert: &mut Statement<'_>, row: usize, record: &Record, changes: &Changes) -> rusqlite::Result<()> {
     let owner = record.event.owner();
     let key = record.key.as_ref().map_or("", |key| key.as_str());
     let correlation = match &record.event {
@@ -196,28 +244,28 @@ fn insert_entry(insert: &mut rusqlite::Statement<'_>, record: &Record, changes: 
         Event::Escrow { id, .. } => id.as_str(),
     };
     let payee = record.event.payee();
-    insert.execute(params![
-        record.offset.cast_signed(),
-        record.at.millis().cast_signed(),
-        number_of(record.event.kind()),
-        owner.as_str(),
-        correlation,
-        record.state.name(),
-        record.actor.as_str(),
-        changes.available,
-        changes.held,
-        changes.escrow,
-        changes.payee,
-        changes.revenue,
-        changes.treasury,
-        record.owner.available.balance.units().cast_signed(),
-        record.owner.held.units().cast_signed(),
-        record.owner.available.previous.cast_signed(),
-        payee.as_ref().map(|payee| payee.as_str()),
-        record.payee.map(|link| link.balance.units().cast_signed()),
-        record.payee.map(|link| link.previous.cast_signed()),
-    ])?;
-    Ok(())
+    let mut column = row * COLUMNS;
+    let mut next = || {
+        column += 1;
+        column
+    };
+    insert.raw_bind_parameter(next(), record.offset.cast_signed())?;
+    insert.raw_bind_parameter(next(), record.at.millis().cast_signed())?;
+    insert.raw_bind_parameter(next(), number_of(record.event.kind()))?;
+    insert.raw_bind_parameter(next(), owner.as_str())?;
+    insert.raw_bind_parameter(next(), correlation)?;
+    insert.raw_bind_parameter(next(), number_of_state(record.state))?;
+    insert.raw_bind_parameter(next(), record.actor.as_str())?;
+    let Changes { available, held, escrow, payee: paid, revenue, treasury } = *changes;
+    for change in [available, held, escrow, paid, revenue, treasury] {
+        insert.raw_bind_parameter(next(), change)?;
+    }
+    insert.raw_bind_parameter(next(), record.owner.available.balance.units().cast_signed())?;
+    insert.raw_bind_parameter(next(), record.owner.held.units().cast_signed())?;
+    insert.raw_bind_parameter(next(), record.owner.available.previous.cast_signed())?;
+    insert.raw_bind_parameter(next(), payee.as_ref().map(|payee| payee.as_str()))?;
+    insert.raw_bind_parameter(next(), record.payee.map(|link| link.balance.units().cast_signed()))?;
+    insert.raw_bind_parameter(next(), record.payee.map(|link| link.previous.cast_signed()))
 }
 
 fn user(record: &Record) -> String {
@@ -241,6 +289,27 @@ const KINDS: [Kind; 15] = [
     Kind::EscrowRefund,
     Kind::EscrowPartialSettle,
 ];
+
+/// Every state, in the order of the table `states`.
+const STATES: [LifeState; 12] = [
+    LifeState::None,
+    LifeState::Charge(charge::State::Held),
+    LifeState::Charge(charge::State::Committed),
+    LifeState::Charge(charge::State::Acked),
+    LifeState::Charge(charge::State::Failed),
+    LifeState::Charge(charge::State::Voided),
+    LifeState::Charge(charge::State::Released),
+    LifeState::Charge(charge::State::AutoReleased),
+    LifeState::Escrow(escrow::State::Held),
+    LifeState::Escrow(escrow::State::Settled),
+    LifeState::Escrow(escrow::State::Refunded),
+    LifeState::Escrow(escrow::State::Partial),
+];
+
+/// The number of a state in the table `states`.
+fn number_of_state(state: LifeState) -> i64 {
+    STATES.iter().zip(1..).find(|(each, _)| **each == state).map_or(0, |(_, number)| number)
+}
 
 /// The number of a kind in the table `kinds`.
 fn number_of(kind: Kind) -> i64 {

@@ -68,7 +68,7 @@ impl QueryError {
     }
 }
 
-const COLUMNS: &str = r#"e."offset", e.at, k.name, e.correlation, e.state"#;
+const COLUMNS: &str = r#"e."offset", e.at, k.name, e.correlation, s.name"#;
 
 impl Lookup {
     /// Opens the read model for reading.
@@ -92,8 +92,9 @@ impl Lookup {
             Account::Payee(_) => "e.d_payee, 0, e.payee_balance, 0, e.payee_previous",
             Account::Escrow(_) | Account::Revenue | Account::Treasury => return Err(QueryError::NoHistory(*account)),
         };
-        let sql =
-            format!(r#"SELECT {COLUMNS}, {columns} FROM entries e JOIN kinds k USING (kind) WHERE e."offset" = ?1"#);
+        let sql = format!(
+            r#"SELECT {COLUMNS}, {columns} FROM entries e JOIN kinds k USING (kind) JOIN states s USING (state) WHERE e."offset" = ?1"#
+        );
         let mut find = self.connection.prepare_cached(&sql)?;
         let mut rows = Vec::new();
         let mut next = from;

@@ -9,6 +9,7 @@ CREATE TABLE applied (
 );
 
 CREATE TABLE kinds (kind INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE states (state INTEGER PRIMARY KEY, name TEXT NOT NULL);
 
 CREATE TABLE entries (
     "offset"        INTEGER PRIMARY KEY,
@@ -16,7 +17,7 @@ CREATE TABLE entries (
     kind            INTEGER NOT NULL,
     owner           TEXT    NOT NULL,
     correlation     TEXT    NOT NULL,  -- the reservation, the escrow, or the key of a mint
-    state           TEXT    NOT NULL,  -- what it left the reservation or escrow in
+    state           INTEGER NOT NULL,  -- what it left the reservation or escrow in
     actor           TEXT    NOT NULL,
     d_available     INTEGER NOT NULL,
     d_held          INTEGER NOT NULL,
