@@ -14,6 +14,7 @@ use crate::error::Refusal;
 use crate::keys::{Job, KeyHash, Keys};
 use crate::record::{Draft, Record};
 use crate::records::Records;
+use crate::recovery::StartError;
 use crate::request::{Answer, Command, Hashes, LifeState, Outcome, Receipt, Request};
 use crate::table::Row;
 use holdfast_domain::charge::{self, Charge, Context, Reserve};
@@ -317,8 +318,8 @@ impl<D: Disk> Ledger<D> {
         location: Location,
         batch: &Batch,
         known_keys: u64,
-    ) -> Result<(), Corrupt> {
-        let corrupt = |what| Corrupt { offset: record.offset, what };
+    ) -> Result<(), StartError> {
+        let corrupt = |what| StartError::Corrupt(Corrupt { offset: record.offset, what });
         let unbalanced = "its postings do not balance, or name another owner";
         let postings = record.event.entry_postings().map_err(|_| corrupt(unbalanced))?;
         let row = self.book.owner_row(record.event.owner());
@@ -327,8 +328,9 @@ impl<D: Disk> Ledger<D> {
             return Err(corrupt("it leads to other balances than it names"));
         }
         let hashes = hashes_of(record);
-        let unread = "the record before it in its life cannot be read";
-        let life = self.life_before(record, hashes.life, batch).map_err(|_| corrupt(unread))?;
+        // What cannot be read now may be read later: that is not for the journal to answer for.
+        let unread = |refusal: Refusal| StartError::Io(io::Error::other(refusal.to_string()));
+        let life = self.life_before(record, hashes.life, batch).map_err(unread)?;
         let (next, life_previous) =
             advance(&life, &record.event).ok_or(corrupt("its event cannot follow the state before it"))?;
         if (state_of(&next), life_previous) != (record.state, record.life_previous) {
@@ -340,7 +342,7 @@ impl<D: Disk> Ledger<D> {
         let row = self.book.post(&prepared, record.offset, record.at);
         self.settle(hashes.life, &next, location, row);
         if record.offset > known_keys {
-            self.index(record, location);
+            self.index(record, &hashes, location);
         }
         Ok(())
     }
@@ -372,8 +374,12 @@ impl<D: Disk> Ledger<D> {
     }
 
     /// Puts into the key index what one record of the journal says, without applying it.
-    pub(crate) fn index(&mut self, record: &Record, location: Location) {
-        self.remember(&hashes_of(record), record.state, location);
+    pub(crate) fn reindex(&mut self, record: &Record, location: Location) {
+        self.index(record, &hashes_of(record), location);
+    }
+
+    fn index(&mut self, record: &Record, hashes: &Hashes, location: Location) {
+        self.remember(hashes, record.state, location);
         if self.keys.is_full() {
             self.keys.freeze(record.offset);
         }

@@ -183,11 +183,7 @@ impl<D: Disk> Replay<'_, D> {
         // Replayed records are all on the disk: a batch that stands beyond them never answers for one.
         let nothing = Batch::begin(self.journal.cursor(), Vec::new());
         let indexed = self.indexed;
-        self.each(
-            location,
-            through,
-            |ledger, record, location| Ok(ledger.replay(&record, location, &nothing, indexed)?),
-        )
+        self.each(location, through, |ledger, record, location| ledger.replay(&record, location, &nothing, indexed))
     }
 
     /// Puts the keys of all entries up to `through` into the index again, after its files were lost.
@@ -195,7 +191,7 @@ impl<D: Disk> Replay<'_, D> {
         let indexed = self.indexed;
         let count = self.each(Location::START, indexed, |ledger, record, location| {
             if record.offset <= through {
-                ledger.index(&record, location);
+                ledger.reindex(&record, location);
             }
             Ok(())
         })?;

@@ -180,7 +180,7 @@ pub(crate) fn prepare_spare<D: Disk>(disk: &D, bytes: u64) -> io::Result<()> {
 
 /// Writes zeros from `at` up to `end`, durably.
 pub(crate) fn write_zeros<F: DiskFile>(file: &F, mut at: u64, end: u64) -> io::Result<()> {
-    let zeros = vec![0; ZEROS_BYTES];
+    let zeros = vec![0; narrow(end.saturating_sub(at)).min(ZEROS_BYTES)];
     while at < end {
         let piece = zeros.get(..narrow(end.saturating_sub(at)).min(ZEROS_BYTES)).unwrap_or_default();
         file.write_at(piece, at)?;

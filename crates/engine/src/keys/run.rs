@@ -221,7 +221,7 @@ fn load<F: DiskFile>(
     }
     let mut fences = Vec::with_capacity((count as usize).div_ceil(FENCE_EVERY));
     let mut crc = 0;
-    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut buffer = vec![0; body.min(BUFFER_BYTES)];
     let mut done = 0;
     while done < body {
         let piece = (body - done).min(BUFFER_BYTES);

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod concurrency;
+mod golden;
 mod inputs;
 mod restarts;
 mod world;

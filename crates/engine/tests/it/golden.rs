@@ -1,0 +1,127 @@
+//! Golden records: the bytes of every kind of entry, version 1, as they were first shipped. They must read for ever.
+//!
+//! A new version adds its own golden records beside these; none is ever changed.
+
+use crate::world::{actor, cu, id, owner};
+use holdfast_domain::charge::{self, Finality, OnExpiry, Overrun, Taken, Terms};
+use holdfast_domain::escrow::{self, Escrowed};
+use holdfast_domain::{CreditsPerUsd, Event, Mint, Price, Rates, Timestamp};
+use holdfast_engine::{Fingerprint, LifeState, Link, OwnerLink, Record};
+use holdfast_journal::Location;
+
+fn record(event: Event, state: LifeState) -> Record {
+    let paid = event.payee().is_some();
+    Record {
+        offset: 300,
+        at: Timestamp::from_millis(1_790_000_000_000),
+        actor: actor(),
+        key: Some("k-1".parse().unwrap()),
+        fingerprint: Fingerprint([0xAB; 16]),
+        event,
+        state,
+        owner: OwnerLink { available: Link { balance: cu("12.5"), previous: 7, number: 3 }, held: cu("0.000001") },
+        payee: paid.then(|| Link { balance: cu("2"), previous: 5, number: 2 }),
+        life_previous: Some(Location { segment: 2, byte: 128 }),
+    }
+}
+
+fn of_charge(event: charge::Event, state: charge::State) -> Record {
+    record(Event::Charge { id: id("req_1"), owner: owner("alice"), event }, LifeState::Charge(state))
+}
+
+fn of_escrow(event: escrow::Event, state: escrow::State) -> Record {
+    record(Event::Escrow { id: "esc_1".parse().unwrap(), owner: owner("alice"), event }, LifeState::Escrow(state))
+}
+
+fn records() -> Vec<(&'static str, Record)> {
+    use charge::Event as C;
+    use charge::State as S;
+    let reason = || "by hand".parse().unwrap();
+    let price = |text: &str| text.parse::<Price>().unwrap();
+    let rates = Rates { input: price("0.4"), output: price("15"), credits_per_usd: CreditsPerUsd::DEFAULT };
+    let plain = Terms { rates: None, overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
+    let rated = Terms { rates: Some(rates), overrun: Overrun::Available, on_expiry: OnExpiry::ChargeEstimate };
+    let expires_at = Timestamp::from_millis(1_790_000_060_000);
+    let taken = Taken { from_hold: cu("3"), from_available: cu("1"), returned: cu("2"), uncollected: cu("0.5") };
+    let payee = "bob".parse().unwrap();
+    let reserved = |terms| C::Reserved { owner: owner("alice"), amount: cu("5"), terms, expires_at };
+    vec![
+        (
+            "credit_mint",
+            record(Event::Minted(Mint { owner: owner("alice"), amount: cu("5"), reason: reason() }), LifeState::None),
+        ),
+        ("billing_reserve", of_charge(reserved(plain), S::Held)),
+        ("billing_reserve with rates", of_charge(reserved(rated), S::Held)),
+        ("billing_start", of_charge(C::Started, S::Held)),
+        ("billing_increase", of_charge(C::Increased { amount: cu("5") }, S::Held)),
+        ("billing_extend", of_charge(C::Extended { expires_at }, S::Held)),
+        ("billing_commit", of_charge(C::Committed { taken, finality: Finality::Final }, S::Committed)),
+        ("billing_commit in part", of_charge(C::Committed { taken, finality: Finality::Partial }, S::Held)),
+        ("billing_release", of_charge(C::Released { returned: cu("5") }, S::Released)),
+        ("billing_auto_release", of_charge(C::AutoReleased { returned: cu("5") }, S::AutoReleased)),
+        ("billing_void", of_charge(C::Voided { returned: cu("5"), reason: reason() }, S::Voided)),
+        ("billing_finalize_ack", of_charge(C::Acked, S::Acked)),
+        ("billing_finalize_fail", of_charge(C::Failed { reason: reason() }, S::Failed)),
+        (
+            "escrow_hold",
+            of_escrow(
+                escrow::Event::Held(Escrowed {
+                    owner: owner("alice"),
+                    amount: cu("5"),
+                    feature: "chat".parse().unwrap(),
+                }),
+                escrow::State::Held,
+            ),
+        ),
+        ("escrow_settle", of_escrow(escrow::Event::Settled { payee, amount: cu("5") }, escrow::State::Settled)),
+        ("escrow_refund", of_escrow(escrow::Event::Refunded { amount: cu("5") }, escrow::State::Refunded)),
+        (
+            "escrow_partial_settle",
+            of_escrow(
+                escrow::Event::PartiallySettled { payee, settled: cu("2"), refunded: cu("3") },
+                escrow::State::Partial,
+            ),
+        ),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn every_kind_is_written_and_read_as_it_was_first_shipped() {
+    let golden = include_str!("golden_v1.txt");
+    let written: String = records()
+        .iter()
+        .map(|(name, record)| {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            assert_eq!(Record::decode(&bytes).as_ref(), Some(record), "{name}");
+            format!("{name}: {}\n", hex(&bytes))
+        })
+        .collect();
+    assert_eq!(written, golden);
+}
+
+#[test]
+fn a_record_with_a_byte_more_less_or_changed_is_never_misread_silently() {
+    for (name, record) in records() {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        for length in 0..bytes.len() {
+            assert_eq!(Record::decode(&bytes[..length]), None, "{name} cut to {length}");
+        }
+        bytes.push(0);
+        assert_eq!(Record::decode(&bytes), None, "{name} with a byte more");
+        bytes.pop();
+        for at in 0..bytes.len() {
+            for flipped in [1, 0x80, 0xff] {
+                bytes[at] ^= flipped;
+                // A changed byte is caught by the checksums; decoding it must only never panic or give the same record.
+                assert_ne!(Record::decode(&bytes).as_ref(), Some(&record), "{name} byte {at}");
+                bytes[at] ^= flipped;
+            }
+        }
+    }
+}
