@@ -41,6 +41,8 @@ const PART: usize = 512;
 const EXPIRIES_MAX: usize = 1_000;
 /// A frame is sealed when nothing has followed it for this long.
 const SEAL_AFTER: Duration = Duration::from_millis(5);
+/// The shortest wait: long enough not to spin, short enough not to be noticed.
+const MOMENT: Duration = Duration::from_millis(1);
 /// How often a worker with nothing to do looks whether a hold's time has come.
 const EXPIRY_CHECK: Duration = Duration::from_millis(250);
 
@@ -339,10 +341,10 @@ impl<D: Disk> Shared<D> {
     /// Decides what comes until the disk is free for it, and closes the batch. `None` when there is no more to do.
     fn fill(&self) -> Option<Turn> {
         let mut filled = Filled { told: 0, full: false };
-        let mut idle_since = Instant::now();
-        let mut unsealed = self.upkeep.is_unsealed();
+        let mut looked_at = Instant::now();
+        let arrived = looked_at;
         loop {
-            let jobs = match self.next_step(filled, idle_since, unsealed) {
+            let jobs = match self.next_step(filled, arrived, looked_at) {
                 Step::Decide(jobs) => jobs,
                 Step::Write => return Some(self.close(Seal::Not)),
                 Step::Seal => return Some(self.close(Seal::Wanted)),
@@ -352,18 +354,14 @@ impl<D: Disk> Shared<D> {
                     return None;
                 }
             };
-            let had_jobs = !jobs.is_empty();
             let Filled { told, full } = self.decide(jobs);
             filled = Filled { told: filled.told + told, full };
-            if had_jobs {
-                idle_since = Instant::now();
-            }
-            unsealed = self.upkeep.is_unsealed();
+            looked_at = Instant::now();
         }
     }
 
-    /// Waits for what the worker at the desk should do next.
-    fn next_step(&self, filled: Filled, idle_since: Instant, unsealed: bool) -> Step {
+    /// Waits for what the worker at the desk should do next. It `arrived` there, and last `looked_at` the books, then.
+    fn next_step(&self, filled: Filled, arrived: Instant, looked_at: Instant) -> Step {
         let decided = filled.told;
         let mut intake = lock(&self.intake);
         loop {
@@ -382,20 +380,20 @@ impl<D: Disk> Shared<D> {
             if decided == 0 && intake.queue.is_empty() && intake.state == State::Stopping {
                 return Step::Leave;
             }
-            let idle = idle_since.elapsed();
-            if decided == 0 && unsealed && idle >= SEAL_AFTER && !intake.disk_taken {
+            let unsealed = self.upkeep.is_unsealed();
+            if decided == 0 && unsealed && arrived.elapsed() >= SEAL_AFTER && !intake.disk_taken {
                 intake.disk_taken = true;
                 return Step::Seal;
             }
-            if decided == 0 && idle >= EXPIRY_CHECK {
+            if decided == 0 && looked_at.elapsed() >= EXPIRY_CHECK {
                 return Step::Decide(VecDeque::new());
             }
             let patience = if full && !intake.queue.is_empty() {
-                Duration::from_millis(1)
-            } else if unsealed {
-                SEAL_AFTER.saturating_sub(idle).max(Duration::from_millis(1))
+                MOMENT
+            } else if decided == 0 && unsealed && !intake.disk_taken {
+                SEAL_AFTER.saturating_sub(arrived.elapsed()).max(MOMENT)
             } else {
-                EXPIRY_CHECK.saturating_sub(idle).max(Duration::from_millis(1))
+                EXPIRY_CHECK.saturating_sub(looked_at.elapsed()).max(MOMENT)
             };
             let waited = self.work.wait_timeout(intake, patience);
             intake = waited.unwrap_or_else(PoisonError::into_inner).0;

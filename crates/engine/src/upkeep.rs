@@ -297,6 +297,9 @@ impl<D: Disk> Tail<D> {
                 let stored = stored.map_err(|_| failed(&"a record does not add up"))?;
                 let record = Record::decode(stored.body).ok_or_else(|| failed(&"a record cannot be decoded"))?;
                 if record.offset > self.applied.through {
+                    if record.offset != through + 1 {
+                        return Err(failed(&format_args!("entry {} comes after entry {through}", record.offset)));
+                    }
                     through = record.offset;
                     self.waiting.push(Located { location: stored.location, record });
                 }

@@ -23,6 +23,7 @@ pub(crate) struct World {
     pub(crate) engine: Engine<LocalDisk>,
     pub(crate) clock: Arc<HandClock>,
     pub(crate) report: Report,
+    pub(crate) disk: LocalDisk,
 }
 
 pub(crate) const SEGMENT_BYTES: u32 = 256 * 1_024;
@@ -46,8 +47,8 @@ pub(crate) fn try_open(directory: &Path) -> Result<World, StartError> {
         segment_bytes: SEGMENT_BYTES,
     };
     let report = opened.report;
-    let engine = Engine::start(opened, disk, Arc::clone(&clock) as Arc<dyn Clock>, policy);
-    Ok(World { engine, clock, report })
+    let engine = Engine::start(opened, disk.clone(), Arc::clone(&clock) as Arc<dyn Clock>, policy);
+    Ok(World { engine, clock, report, disk })
 }
 
 pub(crate) fn open(directory: &Path) -> World {
