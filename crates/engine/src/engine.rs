@@ -88,6 +88,10 @@ struct Intake {
     waiting: usize,
     desk_taken: bool,
     disk_taken: bool,
+    /// Whether the worker at the desk sleeps. Waking costs a system call, so it is done only then.
+    desk_sleeps: bool,
+    /// Whether somebody has been called to the empty desk and is not there yet.
+    called: bool,
     state: State,
 }
 
@@ -167,6 +171,8 @@ impl<D: Disk> Engine<D> {
                 waiting: 0,
                 desk_taken: false,
                 disk_taken: false,
+                desk_sleeps: false,
+                called: false,
                 state: State::Running,
             }),
             work: Condvar::new(),
@@ -282,6 +288,7 @@ impl<D: Disk> Engine<D> {
             }
         }
         self.shared.work.notify_all();
+        self.shared.desk_free.notify_all();
         for worker in self.workers.drain(..) {
             worker.join().map_err(|_| "a writer panicked".to_owned())?;
         }
@@ -317,8 +324,20 @@ impl<D: Disk> Shared<D> {
         if !matches!(intake.state, State::Failed(_)) {
             intake.queue.push_back(job);
         }
+        self.wake(intake);
+    }
+
+    /// Sees to it that somebody at the desk is awake.
+    fn wake(&self, mut intake: MutexGuard<'_, Intake>) {
+        let call = if intake.desk_taken {
+            std::mem::take(&mut intake.desk_sleeps).then_some(&self.work)
+        } else {
+            (!std::mem::replace(&mut intake.called, true)).then_some(&self.desk_free)
+        };
         drop(intake);
-        self.work.notify_one();
+        if let Some(condition) = call {
+            condition.notify_one();
+        }
     }
 
     /// A worker's life: take the desk, fill a batch, bring it to the disk, answer.
@@ -335,6 +354,7 @@ impl<D: Disk> Shared<D> {
             intake = self.desk_free.wait(intake).unwrap_or_else(PoisonError::into_inner);
         }
         intake.desk_taken = true;
+        intake.called = false;
         true
     }
 
@@ -395,8 +415,10 @@ impl<D: Disk> Shared<D> {
             } else {
                 EXPIRY_CHECK.saturating_sub(looked_at.elapsed()).max(MOMENT)
             };
+            intake.desk_sleeps = true;
             let waited = self.work.wait_timeout(intake, patience);
             intake = waited.unwrap_or_else(PoisonError::into_inner).0;
+            intake.desk_sleeps = false;
         }
     }
 
@@ -475,8 +497,12 @@ impl<D: Disk> Shared<D> {
         let replies = std::mem::take(&mut desk.replies);
         self.upkeep.freeze_if_wanted(&mut desk);
         drop(desk);
-        lock(&self.intake).desk_taken = false;
-        self.desk_free.notify_one();
+        let mut intake = lock(&self.intake);
+        intake.desk_taken = false;
+        // The other worker is called only for work: a lone caller is served by one worker, without a hand-over.
+        if !intake.queue.is_empty() {
+            self.wake(intake);
+        }
         Turn { batch, replies, seal }
     }
 
@@ -490,8 +516,13 @@ impl<D: Disk> Shared<D> {
                 if let Some(end) = end {
                     self.upkeep.made_durable(end, batch.is_empty());
                 }
-                lock(&self.intake).disk_taken = false;
-                self.work.notify_one();
+                let mut intake = lock(&self.intake);
+                intake.disk_taken = false;
+                if intake.desk_taken {
+                    self.wake(intake);
+                } else {
+                    drop(intake);
+                }
                 answer(replies);
                 let mut desk = lock(&self.desk);
                 if desk.memory.len() < 2 {
@@ -506,6 +537,7 @@ impl<D: Disk> Shared<D> {
                 drop(intake);
                 self.upkeep.stop();
                 self.work.notify_all();
+                self.desk_free.notify_all();
                 refuse(replies);
             }
         }
