@@ -218,6 +218,9 @@ impl<D: Disk> Replay<'_, D> {
                 let unreadable = Corrupt { offset: stored.offset, what: "it cannot be decoded" };
                 let record =
                     Record::decode(stored.body).filter(|record| record.offset == stored.offset).ok_or(unreadable)?;
+                if record.offset > skip + count + 1 {
+                    return Err(Corrupt { offset: record.offset, what: "entries before it are missing" }.into());
+                }
                 last = record.offset;
                 if record.offset > skip {
                     apply(&mut self.ledger, record, stored.location)?;

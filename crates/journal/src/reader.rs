@@ -35,6 +35,7 @@ pub(crate) enum Look<'a> {
 /// One segment's file, read through a buffer.
 pub(crate) struct SegmentReader<F> {
     file: F,
+    file_length: u64,
     /// How far it is read: the file's length, or less where the tail is still being written.
     length: u64,
     buffer: Vec<u8>,
@@ -47,8 +48,8 @@ pub(crate) struct SegmentReader<F> {
 impl<F: DiskFile> SegmentReader<F> {
     pub(crate) fn open<D: Disk<File = F>>(disk: &D, segment: u32) -> io::Result<Self> {
         let file = disk.open(&file_name(segment))?;
-        let length = file.length()?;
-        Ok(Self { file, length, buffer: Vec::new(), filled: 0, base: 0 })
+        let file_length = file.length()?;
+        Ok(Self { file, file_length, length: file_length, buffer: Vec::new(), filled: 0, base: 0 })
     }
 
     pub(crate) const fn length(&self) -> u64 {
@@ -72,9 +73,9 @@ impl<F: DiskFile> SegmentReader<F> {
         Ok(rest.get(..length).unwrap_or(rest))
     }
 
-    /// Reads up to `length` from now on: what is beyond it may still be changing.
-    fn limit(&mut self, length: u64) {
-        self.length = length;
+    /// Reads up to `end` from now on if the segment, number `segment`, is the one that is still being written.
+    fn limit(&mut self, segment: u32, end: Location) {
+        self.length = if segment == end.segment { u64::from(end.byte) } else { self.file_length };
     }
 
     pub(crate) fn look(&mut self, byte: u64) -> io::Result<Look<'_>> {
@@ -118,9 +119,7 @@ impl<D: Disk> Frames<D> {
                 self.reader = Some(SegmentReader::open(&self.disk, self.at.segment)?);
             }
             let reader = self.reader.as_mut().expect("opened above");
-            if self.at.segment == end.segment {
-                reader.limit(u64::from(end.byte));
-            }
+            reader.limit(self.at.segment, end);
             if matches!(reader.look(u64::from(self.at.byte))?, Look::Frame(..)) {
                 break;
             }

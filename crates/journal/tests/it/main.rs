@@ -245,3 +245,24 @@ fn a_crash_at_any_step_of_beginning_a_segment_loses_nothing() {
     }
     assert_eq!(world.bodies().len(), 3_000);
 }
+
+#[test]
+fn a_follower_that_was_at_the_tail_misses_nothing_when_the_next_segment_begins() {
+    let world = World::new();
+    let (mut journal, _) = world.open().unwrap();
+    let mut frames = Frames::starting(world.disk(), Location::START);
+    let mut seen = 0;
+    for number in 0..1_500 {
+        append(&mut journal, &[&body(number)]);
+        // It looks now and then, so that it stops in the middle of segments and goes on in the next.
+        if number % 37 == 0 || number == 1_499 {
+            while let Some(frame) = frames.next(journal.end().location).unwrap() {
+                for record in frame.records() {
+                    assert_eq!(record.unwrap().body, body(seen));
+                    seen += 1;
+                }
+            }
+            assert_eq!(seen, number + 1);
+        }
+    }
+}
