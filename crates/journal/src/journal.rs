@@ -128,8 +128,8 @@ impl<D: Disk> Journal<D> {
         if failpoint::is_due("journal.mid_write") {
             let half = frame.get(..frame.len().div_euclid(2)).unwrap_or_default();
             self.file.write_at(half, at)?;
-            failpoint::pass("journal.mid_write");
         }
+        failpoint::pass("journal.mid_write");
         self.file.write_at(frame, at)
     }
 
