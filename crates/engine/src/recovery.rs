@@ -227,8 +227,10 @@ impl<D: Disk> Replay<'_, D> {
                     count += 1;
                 }
             }
-            while self.ledger.tidy_keys(self.disk, last)? {}
-            (self.progress)(Progress { done: last, total });
+            if last > 0 {
+                while self.ledger.tidy_keys(self.disk, last)? {}
+                (self.progress)(Progress { done: last, total });
+            }
         }
         Ok(count)
     }

@@ -5,13 +5,13 @@ use crate::bytes::{narrow, wide};
 use crate::disk::{Disk, DiskFile};
 use crate::failpoint;
 use crate::frame::{FrameHeader, Hash};
-use crate::segment::{DIRECTORY, JournalId, Location, SPARE, SegmentHeader, file_name};
+use crate::segment::{DIRECTORY, JournalId, Location, NEXT, SPARE, SegmentHeader, file_name};
 use std::io;
 
 /// The size of a segment file.
 pub const SEGMENT_BYTES: u32 = 64 * 1_024 * 1_024;
 /// The least that a segment may be.
-const SEGMENT_BYTES_MIN: u32 = 64 * 1_024;
+pub(crate) const SEGMENT_BYTES_MIN: u32 = 64 * 1_024;
 /// Zeros are written and synced in pieces of this size, so that filling a file ahead does not hold up a commit.
 const ZEROS_BYTES: usize = 1_024 * 1_024;
 
@@ -150,16 +150,23 @@ impl<D: Disk> Journal<D> {
 }
 
 /// Makes the segment that `header` describes, out of the spare if there is one, and gives its file.
+///
+/// The spare is claimed by a rename to a name that only the writer uses: upkeep may be making the next one at this moment.
 pub(crate) fn begin_segment<D: Disk>(disk: &D, header: &SegmentHeader, bytes: u64) -> io::Result<D::File> {
-    if !disk.open(SPARE).is_ok_and(|spare| spare.length().is_ok_and(|length| length == bytes)) {
-        prepare_spare(disk, bytes)?;
-    }
-    let file = disk.open(SPARE)?;
+    let claimed = disk.rename(SPARE, NEXT).and_then(|()| disk.open(NEXT));
+    let file = match claimed {
+        Ok(file) if file.length()? == bytes => file,
+        Ok(_) | Err(_) => {
+            let file = disk.create(NEXT)?;
+            write_zeros(&file, 0, bytes)?;
+            file
+        }
+    };
     failpoint::pass("journal.roll_before_header");
     file.write_at(&header.encode(), 0)?;
     file.sync()?;
     failpoint::pass("journal.roll_before_rename");
-    disk.rename(SPARE, &file_name(header.segment))?;
+    disk.rename(NEXT, &file_name(header.segment))?;
     disk.sync_directory(DIRECTORY)?;
     failpoint::pass("journal.roll_after_rename");
     Ok(file)
@@ -167,7 +174,7 @@ pub(crate) fn begin_segment<D: Disk>(disk: &D, header: &SegmentHeader, bytes: u6
 
 /// Fills the next segment with zeros ahead of time, if that has not been done: the first write to a block that exists only
 /// as a promise costs many times a write to one that is there.
-pub(crate) fn prepare_spare<D: Disk>(disk: &D, bytes: u64) -> io::Result<()> {
+fn prepare_spare<D: Disk>(disk: &D, bytes: u64) -> io::Result<()> {
     if disk.open(SPARE).is_ok_and(|spare| spare.length().is_ok_and(|length| length == bytes)) {
         return Ok(());
     }

@@ -8,7 +8,7 @@
 use crate::bytes::{narrow, wide};
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{FRAME_ALIGNMENT, GENESIS, Hash};
-use crate::journal::{Config, End, Journal, begin_segment, write_zeros};
+use crate::journal::{Config, End, Journal, SEGMENT_BYTES_MIN, begin_segment, write_zeros};
 use crate::reader::{Look, SegmentReader};
 use crate::segment::{
     DIRECTORY, FORMAT_VERSION, HeaderError, JournalId, Location, SEGMENT_HEADER_BYTES, SegmentHeader, file_name,
@@ -120,7 +120,7 @@ impl<D: Disk> Journal<D> {
         disk.create_directory(DIRECTORY)?;
         if segments(&disk)?.is_empty() {
             let header = SegmentHeader { journal: config.id, segment: 1, first_offset: 1, chain: GENESIS };
-            begin_segment(&disk, &header, u64::from(config.segment_bytes))?;
+            begin_segment(&disk, &header, u64::from(config.segment_bytes.max(SEGMENT_BYTES_MIN)))?;
             let created = Self::open_existing(disk, config)?;
             return Ok((created.0, Recovered { created: true, ..created.1 }));
         }

@@ -8,6 +8,8 @@ use std::fmt;
 pub const SEGMENT_HEADER_BYTES: u32 = 128;
 /// The directory of the segments, below the data directory.
 pub(crate) const DIRECTORY: &str = "journal";
+/// The segment that the writer is making.
+pub(crate) const NEXT: &str = "journal/next";
 /// The file that the next segment will be made of: zero-filled ahead of time.
 pub(crate) const SPARE: &str = "journal/spare";
 

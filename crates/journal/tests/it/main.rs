@@ -236,9 +236,11 @@ fn s5_a_failed_write_is_final() {
 #[test]
 fn a_crash_at_any_step_of_beginning_a_segment_loses_nothing() {
     let world = filled(1_500);
-    // The spare was made, or half made, or has a header already: the next start uses or overwrites it.
-    let file = world.disk().create("journal/spare").unwrap();
-    DiskFile::write_at(&file, &[0xAB; 300], 0).unwrap();
+    // The spare or the segment being made was left half made, or with a header: the next start overwrites it.
+    for name in ["journal/spare", "journal/spare.tmp", "journal/next"] {
+        let file = world.disk().create(name).unwrap();
+        DiskFile::write_at(&file, &[0xAB; 300], 0).unwrap();
+    }
     let (mut journal, _) = world.open().unwrap();
     for number in 1_500..3_000 {
         append(&mut journal, &[&body(number)]);
@@ -265,4 +267,23 @@ fn a_follower_that_was_at_the_tail_misses_nothing_when_the_next_segment_begins()
             assert_eq!(seen, number + 1);
         }
     }
+}
+
+#[test]
+fn the_writer_and_the_preparation_of_the_next_segment_do_not_meet() {
+    let world = World::new();
+    let (mut journal, _) = world.open().unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                Journal::prepare_next_segment(&world.disk(), SEGMENT_BYTES).unwrap();
+            }
+        });
+        for number in 0..3_000 {
+            append(&mut journal, &[&body(number)]);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(world.bodies(), (0..3_000).map(body).collect::<Vec<_>>());
 }
