@@ -1,1 +1,29 @@
-//! (skeleton)
+//! The program around the ledger: its wire format, its control socket, and its commands.
+//!
+//! ```text
+//!  a command, or a line on the socket ──▶ wire (JSON) ──▶ service ──▶ engine ──▶ journal
+//!                                           ▲                │
+//!                                           └─── one line ───┘
+//! ```
+//!
+//! Commands say the same things as the socket, in the same words: they ask the server if one runs, and else are the server
+//! for as long as one answer takes.
+
+mod cli;
+mod control;
+mod failure;
+mod journal_files;
+mod node;
+mod scratch_disk;
+mod service;
+mod settings;
+mod terminal;
+mod wire;
+
+use std::process::ExitCode;
+
+/// Runs the program with the arguments of the process.
+#[must_use]
+pub fn main() -> ExitCode {
+    cli::main()
+}

@@ -1,2 +1,7 @@
-//! (skeleton)
-fn main() {}
+//! The program `holdfast`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    holdfast::main()
+}

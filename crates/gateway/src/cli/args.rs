@@ -1,0 +1,376 @@
+//! The commands and their words.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast serve                                    serve ./holdfast-data until stopped
+  holdfast mint alice 100 --reason 'first credit'   give alice 100 credits
+  holdfast reservations create alice 30 --id job-1  hold 30 of them
+  holdfast reservations commit job-1 12.5           charge 12.5, give the rest back
+  holdfast accounts show alice                      what alice has now
+  holdfast accounts show alice --as-of 2            what alice had after entry 2
+  holdfast journal verify                           check every byte and every balance
+
+Commands ask the server of the data directory if one runs, and else open the directory themselves.
+Exit codes: 0 done, 1 refused or failed (error[CODE] on standard error), 2 not understood.";
+
+/// Holds money before work is done, charges exactly what the work cost, and keeps the books through any crash.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, after_help = EXAMPLES, max_term_width = 110)]
+pub(super) struct Cli {
+    #[command(flatten)]
+    pub(super) global: Global,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Global {
+    /// The data directory
+    #[arg(long, global = true, env = "HOLDFAST_DATA", default_value = "./holdfast-data", value_name = "DIR")]
+    pub(super) data: PathBuf,
+    /// Print JSON, one object per line
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Serve the data directory until SIGTERM or SIGINT
+    Serve,
+    /// Credit an account
+    Mint(Mint),
+    /// Look at accounts: balances now and as of any moment, histories
+    #[command(subcommand)]
+    Accounts(Accounts),
+    /// Hold credits for work to come, and charge what it cost
+    #[command(subcommand)]
+    Reservations(Reservations),
+    /// Hold credits until somebody has earned them
+    #[command(subcommand)]
+    Escrows(Escrows),
+    /// Print, check and export the journal's files; beside a server too
+    #[command(subcommand)]
+    Journal(Journal),
+    /// Throw away everything derived from the journal, and derive it anew
+    Rebuild,
+    /// Measure on this machine and disk
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Journal {
+    /// Print entries as JSON lines
+    Cat {
+        /// From this entry on
+        #[arg(long, value_name = "OFFSET", default_value_t = 1)]
+        from: u64,
+        /// At most so many
+        #[arg(long)]
+        limit: Option<u64>,
+    },
+    /// Check every frame, the chain of hashes, and every entry's balances by replay
+    Verify,
+    /// Count segments, bytes, entries and kinds
+    Stat,
+    /// Write all entries as JSON lines, with a last line that holds the blake3 hash of those before it
+    Export {
+        /// Where to; - for standard output
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Bench {
+    /// Reserve and commit, in process, with real syncs, beside the bare floor of append + fdatasync
+    Ledger {
+        /// How long each measurement runs
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+        seconds: u64,
+        /// How many callers ask at once
+        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+        callers: u32,
+        /// How many requests a caller sends at once
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8_190))]
+        batch: u32,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Mint {
+    /// Whose account, such as alice
+    pub(super) account: String,
+    /// How many credits, such as 12.5
+    #[arg(allow_hyphen_values = true)]
+    pub(super) amount_cu: String,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: String,
+    #[command(flatten)]
+    pub(super) once: Once,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Once {
+    /// An idempotency key: the same request with the same key is done once, for ever
+    #[arg(long)]
+    pub(super) key: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Accounts {
+    /// All accounts in the order of their names
+    List {
+        /// Those after this one
+        #[arg(long, value_name = "ACCOUNT")]
+        after: Option<String>,
+        /// At most so many
+        #[arg(long)]
+        limit: Option<u64>,
+    },
+    /// One account: an owner such as alice, or one balance such as user:alice:held, payee:bob:available, system:revenue
+    Show {
+        /// Which
+        account: String,
+        /// As of an entry (a number) or a moment (2026-01-31T09:30:00Z) instead of now
+        #[arg(long, value_name = "OFFSET|TIME")]
+        as_of: Option<String>,
+    },
+    /// What happened to an account, newest first
+    History {
+        /// Whose
+        account: String,
+        /// What was before this entry
+        #[arg(long, value_name = "OFFSET")]
+        before: Option<u64>,
+        /// At most so many
+        #[arg(long)]
+        limit: Option<u64>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Reservations {
+    /// Hold credits for work to come
+    Create(Create),
+    /// Say that the work has been sent upstream
+    Start { id: String },
+    /// Charge what the work cost, and give the rest back
+    Commit(Commit),
+    /// Give a hold back
+    Release { id: String },
+    /// Hold more
+    Increase {
+        id: String,
+        /// By how many credits
+        #[arg(allow_hyphen_values = true)]
+        amount_cu: String,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Hold for longer, counted from now
+    Extend {
+        id: String,
+        /// For how long, such as 90s, 15m, 1h or 2d
+        #[arg(value_parser = seconds)]
+        ttl: u64,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Take a charge back
+    Void {
+        id: String,
+        /// Why, for the record
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Say that the peer has acknowledged the charge
+    Ack { id: String },
+    /// Say that the peer could not be told of the charge
+    Fail {
+        id: String,
+        /// Its last word
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// A reservation and its whole life, however old
+    Show { id: String },
+    /// Open reservations, those that end first before the others
+    List {
+        /// Of this owner only
+        #[arg(long)]
+        account: Option<String>,
+        /// At most so many
+        #[arg(long)]
+        limit: Option<u64>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// Whose credits
+    pub(super) account: String,
+    /// How many, such as 12.5
+    #[arg(allow_hyphen_values = true)]
+    pub(super) amount_cu: String,
+    /// The reservation's id; a new one if not said
+    #[arg(long)]
+    pub(super) id: Option<String>,
+    /// How long the hold lives, such as 90s, 15m, 1h or 2d (24h if not said)
+    #[arg(long, value_parser = seconds)]
+    pub(super) ttl: Option<u64>,
+    /// What to do with a cost above the hold
+    #[arg(long)]
+    pub(super) overrun: Option<Overrun>,
+    /// What to do with started work that nobody settles
+    #[arg(long)]
+    pub(super) on_expiry: Option<OnExpiry>,
+    /// Freeze this price of input tokens, in dollars per million
+    #[arg(long, value_name = "USD", requires = "output_price")]
+    pub(super) input_price: Option<String>,
+    /// Freeze this price of output tokens, in dollars per million
+    #[arg(long, value_name = "USD", requires = "input_price")]
+    pub(super) output_price: Option<String>,
+    #[command(flatten)]
+    pub(super) once: Once,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Overrun {
+    /// Charge the hold, record the rest as uncollected
+    Cap,
+    /// Charge the hold, then what is available
+    Available,
+    /// Refuse the commit
+    Refuse,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum OnExpiry {
+    /// Give the hold back
+    Release,
+    /// Charge all of it
+    ChargeEstimate,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Commit {
+    pub(super) id: String,
+    /// What it cost in credits; or give the tokens that it used
+    #[arg(allow_hyphen_values = true, required_unless_present = "input_tokens")]
+    pub(super) amount_cu: Option<String>,
+    /// Input tokens that it used, priced by the frozen rates
+    #[arg(long, value_name = "N", requires = "output_tokens", conflicts_with = "amount_cu")]
+    pub(super) input_tokens: Option<u64>,
+    /// Output tokens that it used
+    #[arg(long, value_name = "N", requires = "input_tokens", conflicts_with = "amount_cu")]
+    pub(super) output_tokens: Option<u64>,
+    /// More is to come: keep the rest held
+    #[arg(long)]
+    pub(super) partial: bool,
+    #[command(flatten)]
+    pub(super) once: Once,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Escrows {
+    /// Hold credits in escrow
+    Hold {
+        /// Whose credits
+        account: String,
+        /// How many
+        #[arg(allow_hyphen_values = true)]
+        amount_cu: String,
+        /// What for, in a word
+        #[arg(long)]
+        feature: String,
+        /// The escrow's id; a new one if not said
+        #[arg(long)]
+        id: Option<String>,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Pay all of it out
+    Settle {
+        id: String,
+        /// Who has earned it
+        payee: String,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Give all of it back
+    Refund {
+        id: String,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Divide it
+    Partial {
+        id: String,
+        /// Who has earned the settled part
+        payee: String,
+        /// What the payee gets
+        #[arg(allow_hyphen_values = true)]
+        settle_cu: String,
+        /// What the owner gets back
+        #[arg(allow_hyphen_values = true)]
+        refund_cu: String,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// An escrow as it stands, however old
+    Show { id: String },
+}
+
+/// Reads a length of time such as `90s`, `15m`, `1h30m` or `2d`; a bare number counts seconds.
+fn seconds(text: &str) -> Result<u64, String> {
+    let refused = || "write a length of time such as 90s, 15m, 1h30m or 2d".to_owned();
+    let mut rest = text;
+    let mut total = 0_u64;
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
+        let (number, after) = rest.split_at(digits);
+        let unit = after.chars().next();
+        let scale = match unit {
+            None | Some('s') => 1,
+            Some('m') => 60,
+            Some('h') => 60 * 60,
+            Some('d') => 24 * 60 * 60,
+            Some(_) => return Err(refused()),
+        };
+        let number: u64 = number.parse().map_err(|_| refused())?;
+        total = number.checked_mul(scale).and_then(|part| total.checked_add(part)).ok_or_else(refused)?;
+        rest = after.get(unit.map_or(0, char::len_utf8)..).unwrap_or_default();
+    }
+    if text.is_empty() { Err(refused()) } else { Ok(total) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lengths_of_time_are_read_exactly() {
+        for (text, expected) in [("45", 45), ("90s", 90), ("15m", 900), ("1h30m", 5_400), ("2d", 172_800), ("0", 0)] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        for bad in ["", "h", "1w", "-1s", "1.5h", "1h ", "99999999999999999999", "9999999999999999d"] {
+            assert!(seconds(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The command line: every command becomes a line of the wire, goes through a [`Door`], and is shown.
+
+mod args;
+mod bench;
+mod door;
+mod journal;
+mod output;
+mod rebuild;
+mod requests;
+mod show;
+
+use crate::control;
+use crate::failure::Failure;
+use crate::service;
+use crate::settings::Settings;
+use args::{Bench, Cli, Command};
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use door::{Door, IfMissing};
+use output::Output;
+use serde_json::Value;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What is said on standard error about a command that did not do what was asked.
+#[derive(Debug)]
+struct Complaint {
+    code: String,
+    message: String,
+    hint: String,
+}
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+enum Ended {
+    /// The ledger refused.
+    Refused(Complaint),
+    /// Something failed on the way.
+    Failed(Failure),
+    /// Whoever read the output has gone away, which is no failure.
+    NobodyReads,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::NobodyReads
+        } else {
+            Self::Failed(Failure::io("write the output")(error))
+        }
+    }
+}
+
+/// Runs the program with the arguments of the process.
+pub(crate) fn main() -> ExitCode {
+    let complaint = match run(&Cli::parse()) {
+        Ok(()) | Err(Ended::NobodyReads) => return ExitCode::SUCCESS,
+        Err(Ended::Refused(complaint)) => complaint,
+        Err(Ended::Failed(failure)) => {
+            Complaint { code: failure.code().to_owned(), message: failure.to_string(), hint: failure.hint() }
+        }
+    };
+    let Complaint { code, message, hint } = complaint;
+    let _nobody_reads = writeln!(io::stderr().lock(), "error[{code}]: {message}\nhint: {hint}");
+    ExitCode::FAILURE
+}
+
+fn run(cli: &Cli) -> Result<(), Ended> {
+    let settings = Settings::from_environment()?;
+    let output = if cli.global.json { Output::for_programs() } else { Output::for_people() };
+    let session = Session { cli, settings, output };
+    match &cli.command {
+        Command::Serve => Ok(control::serve(&cli.global.data, &settings)?),
+        Command::Mint(mint) => session.change(requests::mint(mint)?, IfMissing::Make),
+        Command::Accounts(accounts) => session.look(&requests::accounts(accounts), show::for_accounts(accounts)),
+        Command::Reservations(reservations) => match requests::reservations(reservations)? {
+            requests::Asking::Change(request) => session.change(request, IfMissing::Refuse),
+            requests::Asking::Look(request) => session.look(&request, show::for_reservations(reservations)),
+        },
+        Command::Escrows(escrows) => match requests::escrows(escrows)? {
+            requests::Asking::Change(request) => session.change(request, IfMissing::Refuse),
+            requests::Asking::Look(request) => session.look(&request, show::escrow),
+        },
+        Command::Journal(command) => journal::run(&session, command),
+        Command::Rebuild => rebuild::run(&session),
+        Command::Bench(Bench::Ledger { seconds, callers, batch }) => {
+            let duration = Duration::from_secs(*seconds);
+            bench::ledger(&session, bench::Plan { duration, callers: *callers, batch: *batch })
+        }
+        Command::Completions { shell } => completions(*shell),
+    }
+}
+
+fn completions(shell: Shell) -> Result<(), Ended> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "holdfast", &mut script);
+    Ok(io::stdout().lock().write_all(&script)?)
+}
+
+/// One run of the program.
+struct Session<'a> {
+    cli: &'a Cli,
+    settings: Settings,
+    output: Output,
+}
+
+impl Session<'_> {
+    /// Has the books changed, and shows what was done.
+    fn change(&self, request: Value, if_missing: IfMissing) -> Result<(), Ended> {
+        let key = request.get("key").cloned();
+        let (line, mut answer) = self.ask(&request, if_missing)?;
+        if self.output.is_json() {
+            return Ok(self.output.line(&line)?);
+        }
+        // The answer does not repeat the key, and a generated one is worth knowing.
+        if let (Some(key), Some(fields)) = (key, answer.as_object_mut()) {
+            fields.insert("key".to_owned(), key);
+        }
+        Ok(show::receipt(&self.output, &answer)?)
+    }
+
+    /// Looks at the books, and shows what was seen.
+    fn look(&self, request: &Value, show: show::Show) -> Result<(), Ended> {
+        let (line, answer) = self.ask(request, IfMissing::Refuse)?;
+        if self.output.is_json() {
+            return Ok(self.output.line(&line)?);
+        }
+        Ok(show(&self.output, &answer)?)
+    }
+
+    /// Asks one thing: the line that answers it, and what it says.
+    fn ask(&self, request: &Value, if_missing: IfMissing) -> Result<(String, Value), Ended> {
+        // What is badly said is refused before a data directory is opened, or even made, for it.
+        let line = match service::refused_unasked(&request.to_string()) {
+            Some(refusal) => refusal,
+            None => {
+                let mut door = Door::open(&self.cli.global.data, &self.settings, if_missing)?;
+                let line = door.ask(request);
+                door.close()?;
+                line?
+            }
+        };
+        let answer: Value = serde_json::from_str(&line).map_err(|error| Failure::ServerStrange(error.to_string()))?;
+        if answer.get("ok") == Some(&Value::Bool(true)) {
+            return Ok((line, answer));
+        }
+        if self.output.is_json() {
+            self.output.line(&line)?;
+        }
+        Err(refusal(&answer))
+    }
+}
+
+/// A refusal, from the answer that says so.
+fn refusal(answer: &Value) -> Ended {
+    let text = |field: &str| answer.pointer(&format!("/error/{field}")).and_then(Value::as_str).unwrap_or_default();
+    let (code, message) = (text("code").to_owned(), text("message").to_owned());
+    let hint = match text("action") {
+        "pay" => "credit the account first: holdfast mint ACCOUNT AMOUNT_CU --reason TEXT".to_owned(),
+        "retry_later" => "ask again in a moment, with the same --key or id".to_owned(),
+        _ => format!("change the request; docs/errors/{code}.md says more"),
+    };
+    Ended::Refused(Complaint { code, message, hint })
+}

@@ -1,0 +1,44 @@
+//! What people see: lines, notes and progress bars. A reader that has gone away ends nothing.
+
+use holdfast_engine::recovery::Progress;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{self, IsTerminal, Write};
+
+/// Writes a line to standard output at once. Whether anybody reads it does not matter to a server.
+pub(crate) fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    let _nobody_reads = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Writes a line about what goes on to standard error.
+pub(crate) fn note(line: &str) {
+    let _nobody_reads = writeln!(io::stderr().lock(), "holdfast: {line}");
+}
+
+/// A progress bar on standard error: there only if that is a terminal.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar that counts entries.
+    pub(crate) fn entries(what: &'static str) -> Self {
+        let target =
+            if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let template = "{msg} {wide_bar} {human_pos} of {human_len} entries, {elapsed}";
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        Self(ProgressBar::with_draw_target(Some(0), target).with_style(style).with_message(what))
+    }
+
+    /// How far it has come.
+    pub(crate) fn set(&self, progress: Progress) {
+        if self.0.length() != Some(progress.total) {
+            self.0.set_length(progress.total);
+        }
+        // A frame without entries says 0.
+        self.0.set_position(progress.done.max(self.0.position()));
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,180 @@
+//! Why a line was not answered as asked: a stable code, a sentence, what to do, and the figures that a program needs.
+
+use super::Shown;
+use holdfast_adapters::read_model::QueryError;
+use holdfast_domain::{CreditUnit, NotAnAccount};
+use holdfast_engine::recovery::StartError;
+use holdfast_engine::{Action, Refusal};
+use serde::Serialize;
+
+/// A line that says nothing that can be done. Nothing was decided or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WireError {
+    /// Not JSON, or not of the shape that its `op` has.
+    #[error("the request is not understood: {0}")]
+    Malformed(String),
+    #[error("the request is longer than {max} bytes; send it in parts")]
+    TooLong { max: usize },
+    #[error("{field}: {why}")]
+    Amount { field: &'static str, why: String },
+    #[error("{field}: {why}")]
+    Id { field: &'static str, why: String },
+    #[error("{0}")]
+    Account(#[from] NotAnAccount),
+    #[error("reason: {0}")]
+    Reason(String),
+    #[error("ttl_s: a hold lives from 1 to 31622400 whole seconds (366 days); give such a number")]
+    Ttl,
+    #[error("{field}: {why}")]
+    Price { field: &'static str, why: String },
+    #[error("at: {0:?} is no moment; write one such as 2026-01-31T09:30:00Z")]
+    Moment(String),
+}
+
+impl WireError {
+    /// The stable code of this error.
+    pub(crate) const fn code(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "INVALID_REQUEST",
+            Self::TooLong { .. } => "REQUEST_TOO_LARGE",
+            Self::Amount { .. } => "INVALID_AMOUNT",
+            Self::Id { .. } => "INVALID_ID",
+            Self::Account(_) => "INVALID_ACCOUNT",
+            Self::Reason(_) => "INVALID_REASON",
+            Self::Ttl => "INVALID_TTL",
+            Self::Price { .. } => "INVALID_PRICE",
+            Self::Moment(_) => "INVALID_TIME",
+        }
+    }
+}
+
+/// Why a request or question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    #[error("there is no entry {offset}: the journal ends at {last}")]
+    NoSuchEntry { offset: u64, last: u64 },
+    #[error("the read model is still {behind} entries behind; ask again in a moment")]
+    ReadModelBehind { behind: u64 },
+    #[error("the read model failed: {0}; stop the server and run `holdfast rebuild`")]
+    ReadModelFailed(String),
+    #[error(transparent)]
+    Journal(#[from] StartError),
+    #[error("an id cannot be made: {0}; give one in the request")]
+    NoRandomness(String),
+}
+
+impl Problem {
+    /// The stable code of this error.
+    pub(crate) const fn code(&self) -> &'static str {
+        match self {
+            Self::Wire(error) => error.code(),
+            Self::Refused(refusal) => refusal.code(),
+            Self::Query(error) => error.code(),
+            Self::NoSuchEntry { .. } => "ENTRY_NOT_FOUND",
+            Self::ReadModelBehind { .. } => "SERVICE_READ_MODEL_BEHIND",
+            Self::ReadModelFailed(_) => "SERVICE_READ_MODEL_FAILED",
+            Self::Journal(error) => error.code(),
+            Self::NoRandomness(_) => "SERVICE_NO_RANDOMNESS",
+        }
+    }
+
+    /// What to do about it.
+    pub(crate) const fn action(&self) -> Action {
+        match self {
+            Self::Wire(_) | Self::NoSuchEntry { .. } | Self::Query(QueryError::NoHistory(_)) => Action::FixRequest,
+            Self::Refused(refusal) => refusal.action(),
+            Self::Query(QueryError::Unreadable(_))
+            | Self::ReadModelBehind { .. }
+            | Self::ReadModelFailed(_)
+            | Self::Journal(_)
+            | Self::NoRandomness(_) => Action::RetryLater,
+        }
+    }
+}
+
+/// The body of a refusal on the wire.
+#[derive(Serialize)]
+pub(crate) struct ErrorBody {
+    code: &'static str,
+    message: String,
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    available_cu: Option<Shown<CreditUnit>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    required_cu: Option<Shown<CreditUnit>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deficit_cu: Option<Shown<CreditUnit>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chargeable_cu: Option<Shown<CreditUnit>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount_cu: Option<Shown<CreditUnit>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open_holds: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+}
+
+impl From<&Problem> for ErrorBody {
+    fn from(problem: &Problem) -> Self {
+        let mut body = Self {
+            code: problem.code(),
+            message: problem.to_string(),
+            action: action_name(problem.action()),
+            available_cu: None,
+            required_cu: None,
+            deficit_cu: None,
+            chargeable_cu: None,
+            amount_cu: None,
+            open_holds: None,
+            state: None,
+        };
+        if let Problem::Refused(refusal) = problem {
+            body.add_figures(refusal);
+        }
+        body
+    }
+}
+
+impl ErrorBody {
+    const fn add_figures(&mut self, refusal: &Refusal) {
+        match refusal {
+            Refusal::InsufficientBalance { available, required } => {
+                self.available_cu = Some(Shown(*available));
+                self.required_cu = Some(Shown(*required));
+                self.deficit_cu = Some(Shown(available.shortfall(*required)));
+            }
+            Refusal::TooManyOpenHolds { open } => self.open_holds = Some(*open),
+            Refusal::InvalidState(state) => self.state = Some(state.name()),
+            Refusal::ExceedsHold { chargeable } => self.chargeable_cu = Some(Shown(*chargeable)),
+            Refusal::EscrowAlreadyProcessed(state) => self.state = Some(state.name()),
+            Refusal::InvalidSplit { amount } => self.amount_cu = Some(Shown(*amount)),
+            Refusal::UnknownAccount
+            | Refusal::UnknownCharge
+            | Refusal::UnknownEscrow
+            | Refusal::KeyReused
+            | Refusal::KeyRequired
+            | Refusal::InvalidAmount(_)
+            | Refusal::InvalidTtl
+            | Refusal::NoFrozenRates
+            | Refusal::BatchTooLarge
+            | Refusal::Overloaded
+            | Refusal::JournalFailed
+            | Refusal::Stopping
+            | Refusal::Unreadable(_) => {}
+        }
+    }
+}
+
+const fn action_name(action: Action) -> &'static str {
+    match action {
+        Action::FixRequest => "fix_request",
+        Action::Pay => "pay",
+        Action::RetryLater => "retry_later",
+    }
+}

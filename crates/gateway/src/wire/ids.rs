@@ -1,0 +1,59 @@
+//! Ids that the caller did not choose: 26 characters that sort by time, or that follow from the caller's key.
+
+use holdfast_domain::{Id, IdKind, Key, Timestamp};
+use std::fs::File;
+use std::io::{self, Read};
+
+/// Crockford's base 32: no letter that looks like a digit.
+const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+/// A ULID is 128 bits in digits of five.
+const LENGTH: usize = 26;
+
+/// So many random bytes from the system.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A new id: 48 bits of time, 80 of chance.
+pub(crate) fn fresh<K: IdKind>(prefix: &str, now: Timestamp) -> io::Result<Id<K>> {
+    let [a, b, c, d, e, f, g, h, i, j] = random()?;
+    let chance = u128::from_be_bytes([0, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h, i, j]);
+    Ok(with_digits(prefix, (u128::from(now.millis()) << 80) | chance))
+}
+
+/// The id that belongs to a key: the same request again, which has the same key, is about the same reservation.
+pub(crate) fn of_key<K: IdKind>(prefix: &str, key: Key) -> Id<K> {
+    let hash = blake3::derive_key("holdfast 2026-01 id of an idempotency key", key.as_bytes());
+    let head = *hash.first_chunk().expect("a hash has 32 bytes");
+    with_digits(prefix, u128::from_be_bytes(head))
+}
+
+fn with_digits<K: IdKind>(prefix: &str, number: u128) -> Id<K> {
+    let digit = |place: usize| char::from(DIGITS[(number >> (5 * place) & 31) as usize]);
+    let digits: String = (0..LENGTH).rev().map(digit).collect();
+    format!("{prefix}{digits}").parse().expect("a short prefix and 26 plain characters are an id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_domain::ChargeId;
+
+    #[test]
+    fn fresh_ids_differ_and_sort_by_time() {
+        let id = |millis| -> ChargeId { fresh("req_", Timestamp::from_millis(millis)).unwrap() };
+        let (a, b, later) = (id(1_700_000_000_000), id(1_700_000_000_000), id(1_700_000_000_001));
+        assert_ne!(a, b);
+        assert!(later > a && later > b);
+        assert_eq!(a.as_str().len(), 30);
+    }
+
+    #[test]
+    fn a_key_has_one_id() {
+        let id = |key: &str| -> ChargeId { of_key("req_", key.parse().unwrap()) };
+        assert_eq!(id("a"), id("a"));
+        assert_ne!(id("a"), id("b"));
+    }
+}

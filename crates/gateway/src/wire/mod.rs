@@ -1,0 +1,27 @@
+//! What goes over the wire: one JSON object in, one out. These are not the domain's types, and turn into them only here.
+//!
+//! # Invariants
+//! - Amounts and prices are canonical decimal strings, never JSON numbers; moments are RFC 3339 in UTC.
+//! - Unknown, missing and doubled fields are refused at the door, with a stable code, before anything is decided.
+
+pub(crate) mod answer;
+pub(crate) mod command;
+pub(crate) mod entry;
+pub(crate) mod error;
+pub(crate) mod ids;
+pub(crate) mod object;
+pub(crate) mod parse;
+pub(crate) mod question;
+pub(crate) mod time;
+
+use serde::{Serialize, Serializer};
+
+/// Anything that travels as its own text: amounts, changes, ids, states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shown<T>(pub(crate) T);
+
+impl<T: std::fmt::Display> Serialize for Shown<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}

@@ -1,0 +1,11 @@
+//! The program as its users run it: the real binary, its commands, its control socket, and its files.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod as_of;
+mod bad_input;
+mod commands;
+mod damage;
+mod failing_disk;
+mod serving;
+mod tour;
+mod world;
