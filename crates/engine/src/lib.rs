@@ -21,6 +21,7 @@ mod request;
 mod snapshot;
 mod table;
 mod upkeep;
+mod worker;
 
 pub use alone::Frozen;
 pub use clock::Clock;

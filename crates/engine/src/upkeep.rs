@@ -4,11 +4,11 @@
 //! lag is bounded, nothing is dropped.
 
 use crate::book::FrozenBook;
-use crate::engine::{Desk, Shared, lock};
 use crate::keys::Keys;
 use crate::projection::{Applied, Located, Projection, ProjectionFailed};
 use crate::record::Record;
 use crate::snapshot::{self, Snapshot};
+use crate::worker::{Desk, Shared, lock};
 use holdfast_journal::{Disk, End, Frames, Journal, Location};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
