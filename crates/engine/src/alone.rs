@@ -25,8 +25,8 @@ impl<D: Disk> Ledger<D> {
         Frozen(Snapshot { location: cursor.location, through, book })
     }
 
-    /// Saves a book that was set aside. `false` if its keys are not all written yet, which also means that it may not be
-    /// durable yet: [`Ledger::tidy_keys`] writes them.
+    /// Saves a book that was set aside. `false` if its keys are not all written yet, which also means that it may not
+    /// be durable yet: [`Ledger::tidy_keys`] writes them.
     pub fn save(&self, disk: &D, journal: JournalId, frozen: &Frozen) -> io::Result<bool> {
         if !self.keys.covers(frozen.0.through) {
             return Ok(false);

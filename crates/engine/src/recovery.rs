@@ -1,7 +1,7 @@
 //! From a data directory to a ledger: verify the journal, load the newest good snapshot, replay what came after, check.
 //!
-//! Nothing is served before all of it has held: every frame's checksum and hash, every replayed entry's balances, and the
-//! sum over all accounts.
+//! Nothing is served before all of it has held: every frame's checksum and hash, every replayed entry's balances, and
+//! the sum over all accounts.
 
 use crate::book::Book;
 use crate::keys::Keys;

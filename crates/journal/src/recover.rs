@@ -141,9 +141,10 @@ impl<D: Disk> Journal<D> {
     }
 }
 
-/// Writes the last frame once more, durably. It may have been read from the kernel's cache alone: of a process that was killed
-/// before its sync, or after one that failed, since when the kernel takes the frame for written. Nobody may be told of it, and
-/// nothing may be built on it, before it is on the disk. Every frame before it has been synced, or it would not be there.
+/// Writes the last frame once more, durably. It may have been read from the kernel's cache alone: of a process that was
+/// killed before its sync, or after one that failed, since when the kernel takes the frame for written. Nobody may be
+/// told of it, and nothing may be built on it, before it is on the disk. Every frame before it has been synced, or it
+/// would not be there.
 fn write_again<D: Disk>(disk: &D, verified: &Verified) -> io::Result<()> {
     let Some(start) = verified.last_frame else { return Ok(()) };
     let file = disk.open(&file_name(start.segment))?;
