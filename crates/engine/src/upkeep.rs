@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How often upkeep looks around when nothing wakes it.
 const ROUND: Duration = Duration::from_millis(100);
+/// How many rounds in a row the key index may fail to be written, while the intake waits for it.
+const FAILURES_MAX: u32 = 10;
 /// How much less important than the writer its helpers are to the scheduler.
 const HELPER_NICE: i32 = 10;
 /// How many entries a projection takes at once.
@@ -161,11 +163,21 @@ pub(crate) fn run<D: Disk>(shared: &Shared<D>) {
     step_aside();
     let upkeep = &shared.upkeep;
     let mut snapshot_at = Instant::now();
+    let mut failures = 0;
     loop {
         let stopping = upkeep.is_stopping();
-        // Upkeep that fails is tried again: the journal has everything, and the intake waits if the index falls behind.
-        let _tried_again = Journal::<D>::prepare_next_segment(&shared.disk, upkeep.policy.segment_bytes);
-        while let Ok(true) = tidy_keys(shared) {}
+        // Preparing ahead that fails is left to the writer, which makes the segment itself or fails for good.
+        let _left_to_the_writer = Journal::<D>::prepare_next_segment(&shared.disk, upkeep.policy.segment_bytes);
+        match tidy_all_keys(shared) {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                failures += 1;
+                // Keys that cannot be written out would fill the memory, and callers would wait for ever.
+                if failures >= FAILURES_MAX && upkeep.keys_behind.load(Ordering::Relaxed) {
+                    shared.fail(&format!("the key index cannot be written: {error}"));
+                }
+            }
+        }
         let since = upkeep.durable().next_offset
             - 1
             - upkeep.snapshot_through.load(Ordering::Relaxed).min(upkeep.durable().next_offset - 1);
@@ -179,6 +191,11 @@ pub(crate) fn run<D: Disk>(shared: &Shared<D>) {
         let end = upkeep.durable();
         upkeep.wait_beyond(end.next_offset - 1 + upkeep.policy.snapshot_entries / 4);
     }
+}
+
+fn tidy_all_keys<D: Disk>(shared: &Shared<D>) -> std::io::Result<()> {
+    while tidy_keys(shared)? {}
+    Ok(())
 }
 
 /// Does one piece of work on the key index's files, the slow part of it without the desk.

@@ -195,6 +195,8 @@ impl<D: Disk> Shared<D> {
                 Step::Write => return Some(self.close(Seal::Not)),
                 Step::Seal => return Some(self.close(Seal::Wanted)),
                 Step::Leave => {
+                    // After a failure: what was decided and not written is known only after a restart.
+                    refuse(std::mem::take(&mut lock(&self.desk).replies));
                     lock(&self.intake).desk_taken = false;
                     self.desk_free.notify_one();
                     return None;
@@ -356,17 +358,22 @@ impl<D: Disk> Shared<D> {
                 }
             }
             Err(failed) => {
-                let mut intake = lock(&self.intake);
-                intake.state = State::Failed(failed.to_string());
-                intake.disk_taken = false;
-                refuse_all(&mut intake);
-                drop(intake);
-                self.upkeep.stop();
-                self.work.notify_all();
-                self.desk_free.notify_all();
+                self.fail(&failed.to_string());
+                lock(&self.intake).disk_taken = false;
                 refuse(replies);
             }
         }
+    }
+
+    /// Stops for good: nothing is accepted, written or acknowledged from here on.
+    pub(crate) fn fail(&self, reason: &str) {
+        let mut intake = lock(&self.intake);
+        intake.state = State::Failed(reason.to_owned());
+        refuse_all(&mut intake);
+        drop(intake);
+        self.upkeep.stop();
+        self.work.notify_all();
+        self.desk_free.notify_all();
     }
 
     pub(crate) fn seal_at_stop(&self) -> Result<(), String> {
