@@ -10,7 +10,7 @@ use super::client::Pace;
 use super::history::JOURNAL_FAILED;
 use super::kills::layout;
 use super::recheck::{full_audit, recheck};
-use super::server::{Death, NotReady, Server};
+use super::server::{Death, Layout, NotReady, Server};
 use super::site::{Context, Load, Site};
 use super::tally::Tally;
 use super::{Limits, Stop};
@@ -34,6 +34,10 @@ const BALLAST_BYTES: usize = 8 * 1_024 * 1_024;
 const FULL_WITHIN: Duration = Duration::from_secs(20);
 /// How often the planted bug may be missed: a write may reach the disk in time by chance.
 const PLANTED_TRIES: u64 = 3;
+
+/// So large that nothing turns over: without syncs entries are missed then, and nothing looks corrupt.
+const ROOMY: Layout =
+    Layout { segment_bytes: 32 * 1_024 * 1_024, snapshot_entries: 1_000_000, keys_in_memory: 1_000_000 };
 
 /// What is done to the server at the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +71,7 @@ pub(crate) fn run(context: &Context, limits: &Limits, cuts: u64, rng: &mut Rng, 
         }
         let (disk, site) = match &mut place {
             Some(place) => place,
-            None => place.insert(new_place(context, &format!("power-{cut}"), DISK_BYTES, rng)?),
+            None => place.insert(new_place(context, &format!("power-{cut}"), DISK_BYTES, layout(rng))?),
         };
         let how = rng.pick(&[Cut::Frozen, Cut::Frozen, Cut::Frozen, Cut::Running, Cut::Running, Cut::AtStart]);
         let how = how.unwrap_or(Cut::Frozen);
@@ -106,13 +110,18 @@ fn try_out(context: &Context) -> Result<(), String> {
 fn planted(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut Tally) -> Result<(), Stop> {
     let mut aside = Tally::default();
     for attempt in 0..PLANTED_TRIES {
-        let (disk, mut site) = new_place(context, &format!("planted-{attempt}"), DISK_BYTES, rng)?;
+        let (disk, mut site) = new_place(context, &format!("planted-{attempt}"), DISK_BYTES, ROOMY)?;
+        let load = Load { pace: Pace::Busy, window: Duration::from_millis(100) };
         let mut launch = site.launch(context);
+        // First a sound life, so that what is missed later is entries and not the whole journal.
+        let started = launch.start().map_err(Stop::because("the server cannot be started"))?;
+        let mut server = started.map_err(Stop::because("the server does not start"))?;
+        let gathered = site.load(&mut server, &load, rng, |server| server.kill());
+        site.take_in(gathered);
         let inject = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:retval=0", "-o", "/dev/null"];
         launch.strace = Some(inject.map(str::to_owned).into());
         let started = launch.start().map_err(Stop::because("the server cannot be started under strace"))?;
         let mut server = started.map_err(Stop::because("the server does not start without syncs"))?;
-        let load = Load { pace: Pace::Busy, window: Duration::from_millis(150) };
         let gathered = site.load(&mut server, &load, rng, |server| cut_power(&disk, server, Cut::Frozen));
         let loaded = site.take_in(gathered);
         loaded.finished.map_err(Stop)?;
@@ -134,7 +143,7 @@ fn planted(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut Tally)
 
 /// A disk that fills up: the server stops and says so, and with room again everything acknowledged is there.
 fn full_disk(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut Tally) -> Result<(), Stop> {
-    let (disk, mut site) = new_place(context, "full", SMALL_DISK_BYTES, rng)?;
+    let (disk, mut site) = new_place(context, "full", SMALL_DISK_BYTES, layout(rng))?;
     let ballast = disk.root().join("ballast");
     fs::write(&ballast, vec![1; BALLAST_BYTES]).map_err(Stop::because("the ballast cannot be written"))?;
     let started = site.launch(context).start().map_err(Stop::because("the server cannot be started"))?;
@@ -170,12 +179,12 @@ fn full_disk(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut Tall
     Ok(())
 }
 
-fn new_place(context: &Context, name: &str, bytes: u64, rng: &mut Rng) -> Result<(Disk, Site), Stop> {
+fn new_place(context: &Context, name: &str, bytes: u64, layout: Layout) -> Result<(Disk, Site), Stop> {
     let directory = context.janitor.directory().join(name);
     let disk = Disk::make(&directory, bytes).map_err(Stop)?;
     disk.mount().map_err(Stop)?;
     let data = disk.root().join("data");
-    Ok((disk, Site::new(&directory, data, layout(rng))))
+    Ok((disk, Site::new(&directory, data, layout)))
 }
 
 fn discard(place: Option<(Disk, Site)>) {
