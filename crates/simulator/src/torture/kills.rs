@@ -1,7 +1,7 @@
 //! Kill cycles: load the server, kill it at a failpoint or at a random moment, start it again, check everything.
 
+use super::check::{Depth, check_and, close};
 use super::client::Pace;
-use super::recheck::{full_audit, recheck};
 use super::server::{Death, Layout, NotReady, Server};
 use super::site::{Context, Load, Site};
 use super::tally::{Reached, Tally};
@@ -46,18 +46,16 @@ pub(crate) fn run(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut
         if limits.is_over(tally) {
             break;
         }
-        let fresh = site.is_none() || cycle.is_multiple_of(CYCLES_PER_SITE);
-        if fresh {
-            discard(site.take());
+        if cycle.is_multiple_of(CYCLES_PER_SITE) {
+            close(context, limits, site.take(), rng, tally)?;
         }
         let site_now = match &mut site {
             Some(site) => site,
             None => site.insert(new_site(context, &format!("kill-{cycle}"), rng)?),
         };
         let harm = choose(rng, tally);
-        let audit = (cycle + 1).is_multiple_of(AUDIT_EVERY) || cycle + 1 == limits.cycles;
         tally.cycles += 1;
-        let findings = one_cycle(context, site_now, &harm, audit, rng, tally)?;
+        let findings = one_cycle(context, site_now, &harm, Depth::of(cycle, AUDIT_EVERY), rng, tally)?;
         if !findings.is_empty() {
             context.janitor.keep();
             let place = format!("cycle {cycle} of seed {}, {harm}", limits.seed);
@@ -66,8 +64,7 @@ pub(crate) fn run(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut
         }
         limits.progress("cycle", cycle + 1, limits.cycles, tally);
     }
-    discard(site);
-    Ok(())
+    close(context, limits, site, rng, tally)
 }
 
 /// A new data directory, laid out in one of several ways.
@@ -84,11 +81,6 @@ pub(crate) fn layout(rng: &mut Rng) -> Layout {
         snapshot_entries: rng.pick(&[50, 200, 200, 400]).unwrap_or(200),
         keys_in_memory: rng.pick(&[16, 64, 64, 400]).unwrap_or(64),
     }
-}
-
-fn discard(site: Option<Site>) {
-    // What cannot be removed now is removed with the run's directory.
-    let _later = site.map(|site| fs::remove_dir_all(site.directory));
 }
 
 /// The failpoint that killed least often; one time in three, as long as all of them have had their share, a random moment.
@@ -128,29 +120,25 @@ fn one_cycle(
     context: &Context,
     site: &mut Site,
     harm: &Harm,
-    audit: bool,
+    depth: Depth,
     rng: &mut Rng,
     tally: &mut Tally,
 ) -> Result<Vec<String>, Stop> {
-    let mut findings = hurt(context, site, harm, rng, tally)?;
+    let findings = hurt(context, site, harm, rng, tally)?;
     if !findings.is_empty() {
         return Ok(findings);
     }
-    let mut server = match site.launch(context).start().map_err(Stop::because("the server cannot be started"))? {
-        Ok(server) => server,
-        Err(not_ready) => return Ok(vec![format!("the server does not start again: {not_ready}")]),
-    };
-    findings.extend(recheck(site, &server, rng, tally));
-    if audit && findings.is_empty() {
-        findings.extend(full_audit(context, site, &server, rng, tally));
-    }
-    if findings.is_empty() && rng.one_in(8) {
-        findings.extend(stop_cleanly(&mut server, tally));
-    }
-    if let Some(death) = server.kill().filter(|death| !death.status.success()) {
-        findings.push(format!("the checking server ended by itself: {death}"));
-    }
-    Ok(findings)
+    // Most checking servers are killed, too; some are told to stop.
+    check_and(
+        context,
+        site,
+        depth,
+        rng,
+        tally,
+        |server, rng, tally| {
+            if rng.one_in(8) { stop_cleanly(server, tally) } else { None }
+        },
+    )
 }
 
 /// Starts a server, loads it and has it die.

@@ -7,6 +7,7 @@
 mod amount;
 mod audit;
 mod books;
+mod check;
 mod client;
 mod entry;
 mod history;
@@ -94,7 +95,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     println!("seed {}", options.seed);
     print!("{}", Summary { tally: &tally, took: started.elapsed() });
     if let Err(Stop(reason)) = &ended {
-        eprintln!("torture: the run could not go on: {reason}");
+        eprintln!("torture: not everything could be done: {reason}");
     }
     println!("torture: {} cycles, {} violations", tally.cycles, tally.violations);
     if ended.is_ok() && tally.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -6,10 +6,10 @@
 
 mod disk;
 
+use super::check::{Depth, check};
 use super::client::Pace;
 use super::history::JOURNAL_FAILED;
 use super::kills::layout;
-use super::recheck::{full_audit, recheck};
 use super::server::{Death, Layout, NotReady, Server};
 use super::site::{Context, Load, Site};
 use super::tally::Tally;
@@ -67,7 +67,7 @@ pub(crate) fn run(context: &Context, limits: &Limits, cuts: u64, rng: &mut Rng, 
             break;
         }
         if cut.is_multiple_of(CUTS_PER_DISK) {
-            discard(place.take());
+            close(context, limits, place.take(), rng, tally)?;
         }
         let (disk, site) = match &mut place {
             Some(place) => place,
@@ -75,20 +75,45 @@ pub(crate) fn run(context: &Context, limits: &Limits, cuts: u64, rng: &mut Rng, 
         };
         let how = rng.pick(&[Cut::Frozen, Cut::Frozen, Cut::Frozen, Cut::Running, Cut::Running, Cut::AtStart]);
         let how = how.unwrap_or(Cut::Frozen);
-        let audit = (cut + 1).is_multiple_of(AUDIT_EVERY);
+        let depth = Depth::of(cut, AUDIT_EVERY);
         tally.power_cuts += 1;
-        let findings = one_cut(context, (disk, site), how, audit, rng, tally)?;
+        let findings = one_cut(context, (disk, site), how, depth, rng, tally)?;
         if !findings.is_empty() {
-            context.janitor.keep();
             let at = format!("power cut {cut} of seed {} ({how:?})", limits.seed);
-            tally.violation(&at, &findings, &site.directory);
-            let _evidence_is_the_image = disk.unmount();
-            place = None;
+            end(context, place.take(), &at, &findings, tally);
         }
         limits.progress("power cut", cut + 1, cuts, tally);
     }
-    discard(place);
+    close(context, limits, place, rng, tally)
+}
+
+/// The last check of a disk: what the last retries did must have survived too.
+fn close(
+    context: &Context,
+    limits: &Limits,
+    mut place: Option<(Disk, Site)>,
+    rng: &mut Rng,
+    tally: &mut Tally,
+) -> Result<(), Stop> {
+    let findings = match &mut place {
+        Some((_, site)) => check(context, site, Depth::Journal, rng, tally)?,
+        None => Vec::new(),
+    };
+    end(context, place, &format!("the last check of a disk, seed {}", limits.seed), &findings, tally);
     Ok(())
+}
+
+/// Ends the use of a disk: without findings it is removed, else its file is the evidence.
+fn end(context: &Context, place: Option<(Disk, Site)>, at: &str, findings: &[String], tally: &mut Tally) {
+    let Some((disk, site)) = place else { return };
+    // What is still mounted is left to the janitor.
+    let unmounted = disk.unmount();
+    if findings.is_empty() {
+        let _later = unmounted.map(|()| fs::remove_dir_all(site.directory));
+    } else {
+        context.janitor.keep();
+        tally.violation(at, findings, &site.directory);
+    }
 }
 
 /// Whether power can be cut here, and if not, why.
@@ -127,8 +152,8 @@ fn planted(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut Tally)
         loaded.finished.map_err(Stop)?;
         drop(server);
         disk.unmount().and_then(|()| disk.mount()).map_err(Stop)?;
-        let findings = check(context, &mut site, false, rng, &mut aside)?;
-        discard(Some((disk, site)));
+        let findings = check(context, &mut site, Depth::Answers, rng, &mut aside)?;
+        end(context, Some((disk, site)), "", &[], tally);
         if let Some(first) = findings.first() {
             let count = loaded.acknowledged;
             tally.planted.push(format!("syncs that do nothing, with {count} entries acknowledged: {first}"));
@@ -167,15 +192,12 @@ fn full_disk(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut Tall
         Err(not_ready) => findings.push(format!("on its full disk, at the start, {not_ready}")),
     }
     fs::remove_file(&ballast).map_err(Stop::because("the ballast cannot be removed"))?;
-    findings.extend(check(context, &mut site, true, rng, tally)?);
-    tally.full_disks += 1;
-    if !findings.is_empty() {
-        context.janitor.keep();
-        tally.violation(&format!("the full disk of seed {}", limits.seed), &findings, &site.directory);
-        let _evidence_is_the_image = disk.unmount();
-        return Ok(());
+    // Twice: what the retries of the first check did must have survived it, too.
+    for depth in [Depth::Journal, Depth::Answers] {
+        findings.extend(check(context, &mut site, depth, rng, tally)?);
     }
-    discard(Some((disk, site)));
+    tally.full_disks += 1;
+    end(context, Some((disk, site)), &format!("the full disk of seed {}", limits.seed), &findings, tally);
     Ok(())
 }
 
@@ -187,19 +209,12 @@ fn new_place(context: &Context, name: &str, bytes: u64, layout: Layout) -> Resul
     Ok((disk, Site::new(&directory, data, layout)))
 }
 
-fn discard(place: Option<(Disk, Site)>) {
-    if let Some((disk, site)) = place {
-        // What is still mounted is left to the janitor.
-        let _later = disk.unmount().map(|()| fs::remove_dir_all(site.directory));
-    }
-}
-
 /// One cut: what is wrong after it, if anything.
 fn one_cut(
     context: &Context,
     (disk, site): (&Disk, &mut Site),
     how: Cut,
-    audit: bool,
+    depth: Depth,
     rng: &mut Rng,
     tally: &mut Tally,
 ) -> Result<Vec<String>, Stop> {
@@ -229,7 +244,7 @@ fn one_cut(
     }
     drop(server);
     disk.unmount().and_then(|()| disk.mount()).map_err(Stop)?;
-    findings.extend(check(context, site, audit, rng, tally)?);
+    findings.extend(check(context, site, depth, rng, tally)?);
     Ok(findings)
 }
 
@@ -254,25 +269,4 @@ fn cut_power(disk: &Disk, server: &mut Server<'_>, how: Cut) -> Result<After, St
     };
     server.kill();
     Ok(after)
-}
-
-/// Starts the server on what is left and checks everything.
-fn check(
-    context: &Context,
-    site: &mut Site,
-    audit: bool,
-    rng: &mut Rng,
-    tally: &mut Tally,
-) -> Result<Vec<String>, Stop> {
-    let server = match site.launch(context).start().map_err(Stop::because("the server cannot be started"))? {
-        Ok(server) => server,
-        Err(not_ready @ (NotReady::Died(_) | NotReady::Hung)) => {
-            return Ok(vec![format!("the server does not start again: {not_ready}")]);
-        }
-    };
-    let mut findings = recheck(site, &server, rng, tally);
-    if audit && findings.is_empty() {
-        findings.extend(full_audit(context, site, &server, rng, tally));
-    }
-    Ok(findings)
 }

@@ -1,9 +1,9 @@
 //! Runs in which the Nth system call of a kind fails, or kills: the program refuses to start, or stops, or goes on, and is
 //! right in each case.
 
+use super::check::{Depth, check, close};
 use super::client::{Connection, Pace};
 use super::kills::new_site;
-use super::recheck::{full_audit, recheck};
 use super::server::{Death, NotReady, Server};
 use super::site::{Context, Load, Site};
 use super::strace::{self, Call};
@@ -61,7 +61,7 @@ pub(crate) fn run(context: &Context, limits: &Limits, runs: u64, rng: &mut Rng, 
             break;
         }
         if run.is_multiple_of(RUNS_PER_SITE) {
-            let _later = site.take().map(|site| fs::remove_dir_all(site.directory));
+            close(context, limits, site.take(), rng, tally)?;
         }
         let site_now = match &mut site {
             Some(site) => site,
@@ -79,8 +79,7 @@ pub(crate) fn run(context: &Context, limits: &Limits, runs: u64, rng: &mut Rng, 
         }
         limits.progress("system call run", run + 1, runs, tally);
     }
-    let _later = site.take().map(|site| fs::remove_dir_all(site.directory));
-    Ok(())
+    close(context, limits, site, rng, tally)
 }
 
 /// The call to strike: in turn the lowest ones, and any.
@@ -155,7 +154,7 @@ fn one_run(
     let struck = tally.syscalls.entry(format!("{call} {effect}")).or_default();
     findings.extend(judge(kind, &came, &calls, struck));
     if findings.is_empty() {
-        findings.extend(check(context, site, rng, tally)?);
+        findings.extend(check(context, site, Depth::Journal, rng, tally)?);
     }
     Ok(findings)
 }
@@ -212,17 +211,4 @@ fn judge(kind: Kind, came: &Came, calls: &[Call], struck: &mut Struck) -> Vec<St
 /// A write or sync of a segment after one that failed: what it would make durable may not be what was meant.
 fn written_again(calls: &[Call]) -> Option<&Call> {
     calls.iter().skip_while(|call| !(call.injected && call.writes_segment())).skip(1).find(|call| call.writes_segment())
-}
-
-/// Starts the server without harm and checks everything.
-fn check(context: &Context, site: &mut Site, rng: &mut Rng, tally: &mut Tally) -> Result<Vec<String>, Stop> {
-    let server = match site.launch(context).start().map_err(Stop::because("the server cannot be started"))? {
-        Ok(server) => server,
-        Err(not_ready) => return Ok(vec![format!("the server does not start again: {not_ready}")]),
-    };
-    let mut findings = recheck(site, &server, rng, tally);
-    if findings.is_empty() {
-        findings.extend(full_audit(context, site, &server, rng, tally));
-    }
-    Ok(findings)
 }
