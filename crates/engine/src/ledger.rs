@@ -179,8 +179,7 @@ impl<D: Disk> Ledger<D> {
                 let row = self.book.owner_row(owner);
                 self.write(call, Event::Escrow { id, owner, event }, &Life::Escrow(Some((escrow, last))), row, batch)
             }
-            // Another key is another settlement, even with the same words; only a request without one is known by its body.
-            Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) if call.request.key.is_none() => {
+            Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) => {
                 self.repeated(last, call, batch)?.ok_or(refusal.into())
             }
             Err(refusal) => Err(refusal.into()),
@@ -188,7 +187,13 @@ impl<D: Disk> Ledger<D> {
     }
 
     /// The answer that the same body had earlier in the same life.
+    ///
+    /// Only a request without a key is known by its body. One with a key that was never used is another request: were it
+    /// answered like the first, its key would have an answer and not be remembered.
     fn repeated(&self, last: Location, call: &Call<'_>, batch: &Batch) -> Result<Option<Outcome>, Refusal> {
+        if call.request.key.is_some() {
+            return Ok(None);
+        }
         let records = self.records.life(last, batch)?;
         let first = records.into_iter().find(|record| record.fingerprint == call.hashes.fingerprint);
         Ok(first.map(|record| Outcome::Replayed(record.into_receipt())))

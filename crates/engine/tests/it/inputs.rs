@@ -65,6 +65,24 @@ fn every_refusal_has_its_code_and_writes_nothing() {
 }
 
 #[test]
+fn a_fresh_key_is_another_request_even_with_a_body_that_was_done_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = open(directory.path());
+    let w = &world;
+    let keyed = |key: &str, request: Request| Request { key: Some(key.parse().unwrap()), ..request };
+    check(w, mint("m", "alice", "100"), "applied");
+    check(w, keyed("k1", reserve("r", "alice", "10")), "applied");
+    check(w, keyed("k2", reserve("r", "alice", "10")), "ALREADY_USED_KEY");
+    check(w, keyed("k3", commit("r", "3")), "applied");
+    check(w, keyed("k3", commit("r", "3")), "replayed");
+    check(w, keyed("k4", commit("r", "3")), "INVALID_STATE");
+    // A refused request uses no key up.
+    check(w, mint("k4", "alice", "1"), "applied");
+    check(w, commit("r", "3"), "replayed");
+    assert_eq!(world.balance("alice"), ("98".into(), "0".into()));
+}
+
+#[test]
 fn escrows_are_settled_once_and_another_key_is_told_so() {
     let directory = tempfile::tempdir().unwrap();
     let world = open(directory.path());

@@ -183,6 +183,8 @@ impl Model {
         match self.draft(request, now) {
             Ok(draft) => self.admit(draft, request, now),
             Err(No::Refused(refusal)) => Err(refusal),
+            // A key that was never used makes it another request, whatever its body.
+            Err(No::WrongState { refusal, .. }) if request.key.is_some() => Err(refusal),
             Err(No::WrongState { last, refusal }) => {
                 let first = self.life(last).find(|past| is_same(&past.request.command, &request.command));
                 first.map(|past| Outcome::Replayed(past.receipt.clone())).ok_or(refusal)
