@@ -18,7 +18,12 @@ impl LocalDisk {
     /// A disk at `root`, which is made if it is not there.
     pub fn at(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
-        fs::create_dir_all(&root)?;
+        if !root.exists() {
+            fs::create_dir_all(&root)?;
+            // The directory's own name must survive a power cut, or all that is in it is lost with it.
+            let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
+            File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+        }
         Ok(Self { root: root.into() })
     }
 
