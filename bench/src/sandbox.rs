@@ -101,7 +101,7 @@ mod tests {
     fn the_file_system_is_that_of_the_longest_mount_point() {
         let mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/vdb /tmp/disk xfs rw 0 0\n";
         let check = |path: &str, kind: &str| assert_eq!(kind_at(mounts, Path::new(path)).as_deref(), Some(kind));
-        check("/work/target", "ext4");
+        check("/srv/target", "ext4");
         check("/tmp/x", "tmpfs");
         check("/tmp/disk/x", "xfs");
         check("/tmpfoo", "ext4");
