@@ -6,6 +6,7 @@
 //! - **Conserved**: all balances sum to zero ([`Book::imbalance`]).
 
 use crate::error::Refusal;
+use crate::expiry::{Expiries, Moment};
 use crate::keys::{HashedMap, KeyHash};
 use crate::record::{Link, OwnerLink, Record};
 use crate::table::{FrozenTable, Row, Table};
@@ -15,7 +16,6 @@ use holdfast_domain::{
     Account, Change, ChargeId, CreditUnit, EscrowId, Event, Guard, Overflow, OwnerId, PayeeId, Postings, Timestamp,
 };
 use holdfast_journal::Location;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// An owner's balances, and the end of the owner's history.
@@ -53,6 +53,8 @@ pub(crate) struct OpenCharge {
     pub(crate) hold: Hold,
     /// Its newest record.
     pub(crate) last: Location,
+    /// Its owner's.
+    pub(crate) row: Row,
 }
 
 /// An open escrow.
@@ -126,7 +128,7 @@ pub(crate) struct Book {
     pub(crate) payees: Table<Payee>,
     pub(crate) charges: Shards<OpenCharge>,
     pub(crate) escrows: Shards<OpenEscrow>,
-    expiries: BTreeSet<(Timestamp, u128)>,
+    expiries: Expiries,
     /// The moment of the newest entry: time does not run backwards in a journal.
     pub(crate) last_at: Timestamp,
 }
@@ -188,7 +190,7 @@ impl Book {
             payees: Table::new(),
             charges: Shards::new(),
             escrows: Shards::new(),
-            expiries: BTreeSet::new(),
+            expiries: Expiries::new(),
             last_at: Timestamp::EPOCH,
         }
     }
@@ -263,28 +265,33 @@ impl Book {
 
     /// Puts a charge in its new state: open charges are kept here, closed ones are on the disk. `row` is its owner's.
     pub(crate) fn put_charge(&mut self, key: KeyHash, id: ChargeId, charge: &Charge, last: Location, row: Row) {
-        let before = match charge {
+        let (before, ends_at) = match charge {
             Charge::Held(hold) => {
-                self.expiries.insert((hold.expires_at, key.0));
-                self.charges.insert(key, OpenCharge { id, hold: *hold, last })
+                let open = OpenCharge { id, hold: *hold, last, row };
+                (self.charges.insert(key, open), Some(hold.expires_at))
             }
             Charge::Committed(_)
             | Charge::Acked(_)
             | Charge::Failed(_)
             | Charge::Voided(_)
             | Charge::Released(_)
-            | Charge::AutoReleased(_) => self.charges.remove(key),
+            | Charge::AutoReleased(_) => (self.charges.remove(key), None),
         };
-        let is_open = matches!(charge, Charge::Held(_));
-        if let Some(OpenCharge { hold: before, .. }) = before {
-            if !matches!(charge, Charge::Held(hold) if hold.expires_at == before.expires_at) {
-                self.expiries.remove(&(before.expires_at, key.0));
-            }
-            if !is_open {
-                self.owners.row_mut(row).open_holds -= 1;
-            }
-        } else if is_open {
-            self.owners.row_mut(row).open_holds += 1;
+        let ended_at = before.map(|before| before.hold.expires_at);
+        if ends_at == ended_at {
+            return;
+        }
+        let is_open = |moment: &Moment| is_open(&self.charges, moment);
+        if let Some(ends_at) = ends_at {
+            self.expiries.insert((ends_at, key), is_open);
+        }
+        if let Some(ended_at) = ended_at {
+            self.expiries.passed((ended_at, key), is_open);
+        }
+        match (ended_at, ends_at) {
+            (None, Some(_)) => self.owners.row_mut(row).open_holds += 1,
+            (Some(_), None) => self.owners.row_mut(row).open_holds -= 1,
+            (None, None) | (Some(_), Some(_)) => {}
         }
     }
 
@@ -296,15 +303,21 @@ impl Book {
         };
     }
 
-    /// The holds whose time has come, oldest first.
-    pub(crate) fn due(&self, now: Timestamp, at_most: usize) -> Vec<ChargeId> {
-        let due = self.expiries.iter().take_while(|(expires_at, _)| *expires_at <= now).take(at_most);
-        due.filter_map(|(_, key)| self.charges.get(KeyHash(*key)).map(|open| open.id)).collect()
+    /// Takes out the moments of holds whose time has come, oldest first. [`Book::put_back`] those that stay open.
+    pub(crate) fn take_due(&mut self, now: Timestamp, at_most: usize) -> Vec<Moment> {
+        self.expiries.take_due(now, at_most, |moment| is_open(&self.charges, moment))
+    }
+
+    /// Puts back a moment that was taken out, if its hold is still open.
+    pub(crate) fn put_back(&mut self, moment: Moment) {
+        if is_open(&self.charges, &moment) {
+            self.expiries.insert(moment, |moment| is_open(&self.charges, moment));
+        }
     }
 
     /// When the next hold's time comes.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        self.expiries.first().map(|(expires_at, _)| *expires_at)
+        self.expiries.first().map(|(ends_at, _)| ends_at)
     }
 
     /// The sum of all balances: zero, unless the book is wrong.
@@ -341,4 +354,9 @@ impl Book {
     pub(crate) fn agrees(prepared: &Prepared, record: &Record) -> bool {
         prepared.owner_link() == record.owner && prepared.payee_link() == record.payee
     }
+}
+
+/// Whether a hold is open and ends at this moment.
+fn is_open(charges: &Shards<OpenCharge>, (ends_at, key): &Moment) -> bool {
+    charges.get(*key).is_some_and(|open| open.hold.expires_at == *ends_at)
 }

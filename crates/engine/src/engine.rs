@@ -102,7 +102,8 @@ impl<D: Disk> Engine<D> {
     /// Submits up to [`BATCH_MAX`] requests, which are decided in order and answered in order.
     pub async fn submit_batch(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refusal> {
         let mut answers = Vec::with_capacity(requests.len());
-        for part in self.enqueue_batch(requests)? {
+        let requests = Arc::new(requests);
+        for part in self.enqueue_batch(&requests)? {
             answers.extend(part.await.map_err(|_| Refusal::JournalFailed)?);
         }
         Ok(answers)
@@ -111,29 +112,29 @@ impl<D: Disk> Engine<D> {
     /// Like [`Engine::submit_batch`], blocking this thread.
     pub fn submit_batch_blocking(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refusal> {
         let mut answers = Vec::with_capacity(requests.len());
-        for part in self.enqueue_batch(requests)? {
+        let requests = Arc::new(requests);
+        for part in self.enqueue_batch(&requests)? {
             answers.extend(part.blocking_recv().map_err(|_| Refusal::JournalFailed)?);
         }
         Ok(answers)
     }
 
     /// Enqueues a batch in parts: the first is decided while the next is still being hashed.
-    fn enqueue_batch(&self, requests: Vec<Request>) -> Result<Vec<oneshot::Receiver<Vec<Answer>>>, Refusal> {
+    fn enqueue_batch(&self, requests: &Arc<Vec<Request>>) -> Result<Vec<oneshot::Receiver<Vec<Answer>>>, Refusal> {
         if requests.len() > BATCH_MAX {
             return Err(Refusal::BatchTooLarge);
         }
         self.shared.admit(requests.len())?;
         let mut memory = Vec::with_capacity(256);
-        let mut requests = requests.into_iter().peekable();
-        let mut parts = Vec::new();
-        while requests.peek().is_some() {
-            let part: Vec<Request> = requests.by_ref().take(PART).collect();
+        let mut parts = Vec::with_capacity(requests.len().div_ceil(PART));
+        for (number, part) in requests.chunks(PART).enumerate() {
             let hashes = part.iter().map(|request| Hashes::of(request, &mut memory)).collect();
             let (reply, answers) = oneshot::channel();
             self.shared.enqueue(Job::Many(Many {
-                answers: Vec::with_capacity(part.len()),
-                requests: part,
+                requests: Arc::clone(requests),
+                from: number * PART,
                 hashes,
+                answers: Vec::with_capacity(part.len()),
                 reply,
             }));
             parts.push(answers);

@@ -148,9 +148,16 @@ impl<D: Disk> Ledger<D> {
     }
 
     fn move_charge(&mut self, call: &Call<'_>, id: ChargeId, command: &charge::Command, batch: &mut Batch) -> Answer {
-        let (charge, last) = self.charge(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownCharge)?;
+        let open = self.book.charges.get(call.hashes.life).filter(|open| open.id == id);
+        let (charge, last, row) = match open {
+            Some(open) => (Charge::Held(open.hold), open.last, Some(open.row)),
+            None => {
+                let closed = self.charge(call.hashes.life, id, batch)?;
+                let (charge, last) = closed.ok_or(Refusal::UnknownCharge)?;
+                (charge, last, self.book.owner_row(charge.owner()))
+            }
+        };
         let owner = charge.owner();
-        let row = self.book.owner_row(owner);
         let available = row.map_or(CreditUnit::ZERO, |row| self.book.owners.row(row).available);
         match charge.decide(command.clone(), &Context { now: call.now, available }) {
             Ok(event) => {
@@ -287,13 +294,13 @@ impl<D: Disk> Ledger<D> {
     pub fn expire(&mut self, now: Timestamp, actor: Label, batch: &mut Batch, at_most: usize) -> usize {
         let now = now.max(self.book.last_at);
         let mut expired = 0;
-        for charge in self.book.due(now, at_most) {
-            if !batch.has_room() {
-                break;
-            }
-            let command = Command::Charge { charge, command: charge::Command::Expire };
-            if self.decide(&Request { key: None, actor, command }, now, batch).is_ok() {
-                expired += 1;
+        for moment in self.book.take_due(now, at_most) {
+            let charge = self.book.charges.get(moment.1).map(|open| open.id).filter(|_| batch.has_room());
+            let command = charge.map(|charge| Command::Charge { charge, command: charge::Command::Expire });
+            let answer = command.map(|command| self.decide(&Request { key: None, actor, command }, now, batch));
+            match answer {
+                Some(Ok(_)) => expired += 1,
+                Some(Err(_)) | None => self.book.put_back(moment),
             }
         }
         expired

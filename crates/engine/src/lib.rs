@@ -10,6 +10,7 @@ mod clock;
 mod codec;
 mod engine;
 mod error;
+mod expiry;
 mod keys;
 mod ledger;
 mod projection;

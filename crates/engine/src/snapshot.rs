@@ -8,7 +8,7 @@ use crate::keys::KeyHash;
 use crate::record::{put_terms, take_terms};
 use holdfast_domain::charge::{Charge, Hold, Stage};
 use holdfast_domain::escrow::{Escrow, Escrowed};
-use holdfast_domain::{Change, Timestamp};
+use holdfast_domain::{Change, ChargeId, Timestamp};
 use holdfast_journal::{Disk, DiskFile, JournalId, Location, failpoint, read_full};
 use std::io;
 
@@ -202,10 +202,9 @@ fn parse(bytes: &[u8], journal: JournalId) -> Option<Loaded> {
         book.payees.find_or_insert(name, || payee);
     }
     for _ in 0..charges {
-        let open = take_charge(&mut taker)?;
-        let key = KeyHash::of_charge(open.id);
-        let row = book.owner_row(open.hold.owner)?;
-        book.put_charge(key, open.id, &Charge::Held(open.hold), open.last, row);
+        let (id, hold, last) = take_charge(&mut taker)?;
+        let row = book.owner_row(hold.owner)?;
+        book.put_charge(KeyHash::of_charge(id), id, &Charge::Held(hold), last, row);
     }
     for _ in 0..escrows {
         let open = take_escrow(&mut taker)?;
@@ -219,7 +218,7 @@ fn take_name<'a>(taker: &mut Taker<'a>) -> Option<&'a [u8]> {
     taker.bytes(length)
 }
 
-fn take_charge(taker: &mut Taker<'_>) -> Option<OpenCharge> {
+fn take_charge(taker: &mut Taker<'_>) -> Option<(ChargeId, Hold, Location)> {
     let (id, owner) = (taker.id()?, taker.id()?);
     let (held, charged, uncollected) = (taker.amount()?, taker.amount()?, taker.amount()?);
     let expires_at = Timestamp::from_millis(taker.number()?);
@@ -230,7 +229,7 @@ fn take_charge(taker: &mut Taker<'_>) -> Option<OpenCharge> {
         _ => return None,
     };
     let terms = take_terms(taker)?;
-    Some(OpenCharge { id, hold: Hold { owner, held, charged, uncollected, stage, terms, expires_at }, last })
+    Some((id, Hold { owner, held, charged, uncollected, stage, terms, expires_at }, last))
 }
 
 fn take_escrow(taker: &mut Taker<'_>) -> Option<OpenEscrow> {

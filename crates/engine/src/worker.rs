@@ -92,9 +92,13 @@ pub(crate) enum Job {
     Ask(Ask),
 }
 
-/// A batch of a caller's, decided as far as `answers` go.
+/// A part of a caller's batch, decided as far as `answers` go.
 pub(crate) struct Many {
-    pub(crate) requests: Vec<Request>,
+    /// The whole batch: the caller keeps it, and its parts are not copied.
+    pub(crate) requests: Arc<Vec<Request>>,
+    /// Where in it the part begins.
+    pub(crate) from: usize,
+    /// Of the part's requests.
     pub(crate) hashes: Vec<Hashes>,
     pub(crate) answers: Vec<Answer>,
     pub(crate) reply: oneshot::Sender<Vec<Answer>>,
@@ -280,14 +284,14 @@ impl<D: Disk> Shared<D> {
                 }
                 Job::Many(mut many) => {
                     let decided = many.answers.len();
-                    for (request, hashes) in many.requests.iter().zip(&many.hashes).skip(decided) {
+                    for (request, hashes) in many.requests.iter().skip(many.from).zip(&many.hashes).skip(decided) {
                         if !batch.has_room() || told >= TURN_MAX {
                             break;
                         }
                         many.answers.push(ledger.decide_hashed(request, hashes, now, batch));
                         (told, done) = (told + 1, done + 1);
                     }
-                    if many.answers.len() < many.requests.len() {
+                    if many.answers.len() < many.hashes.len() {
                         jobs.push_front(Job::Many(many));
                         break;
                     }
