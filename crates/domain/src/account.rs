@@ -1,4 +1,4 @@
-//! Accounts: who holds a balance, how it is written, and which balances may never go below zero.
+//! Accounts: who holds a balance, and how it is written.
 
 use crate::id::{EscrowId, Id, IdKind, OwnerId, PayeeId};
 use std::fmt;
@@ -19,26 +19,6 @@ pub enum Account {
     Revenue,
     /// `treasury:usdc_received`: the source of every credit, so always at or below zero.
     Treasury,
-}
-
-impl Account {
-    /// Whether this balance may go below zero. Only the books' outer ends may: everybody else spends what they have.
-    #[must_use]
-    pub const fn side(&self) -> Side {
-        match self {
-            Self::Available(_) | Self::Held(_) | Self::Escrow(_) | Self::Payee(_) => Side::Guarded,
-            Self::Revenue | Self::Treasury => Side::Open,
-        }
-    }
-}
-
-/// Whether an account has a floor of zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// Never below zero, under any concurrency.
-    Guarded,
-    /// May be negative: it stands for the world outside the books.
-    Open,
 }
 
 impl fmt::Display for Account {
@@ -111,17 +91,5 @@ mod tests {
         {
             assert_eq!(bad.parse::<Account>(), Err(NotAnAccount), "{bad:?}");
         }
-    }
-
-    #[test]
-    fn only_the_outer_ends_of_the_books_may_be_negative() {
-        let guarded = |text: &str| text.parse::<Account>().unwrap().side() == Side::Guarded;
-        assert!(
-            guarded("user:a:available")
-                && guarded("user:a:held")
-                && guarded("escrow:e")
-                && guarded("payee:p:available")
-        );
-        assert!(!guarded("system:revenue") && !guarded("treasury:usdc_received"));
     }
 }

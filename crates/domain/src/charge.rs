@@ -15,6 +15,8 @@
 //! cannot follow. Commit, release and expiry race through one writer: whoever is decided first wins, the others are told the
 //! state that they find.
 //!
+//! Whose charge it is stands in the entry ([`crate::Event`]), not here: an owner never changes.
+//!
 //! # Invariants
 //! - **Complete**: a hold ends in exactly one of committed, released or auto-released.
 //! - **Frozen rates**: a commit by usage is priced by the [`Terms`] of the reserve.
@@ -29,7 +31,7 @@ pub use closed::{Closed, Ended};
 pub use hold::{Hold, Reserve, Stage, TTL_MAX, reserve};
 pub use terms::{OnExpiry, Overrun, Terms};
 
-use crate::id::{OwnerId, Reason};
+use crate::id::Reason;
 use crate::money::{CreditUnit, Overflow};
 use crate::price::Usage;
 use crate::time::{Span, Timestamp};
@@ -69,39 +71,25 @@ impl Charge {
         }
     }
 
-    /// Whose charge it is.
-    #[must_use]
-    pub const fn owner(&self) -> OwnerId {
-        match self {
-            Self::Held(hold) => hold.owner,
-            Self::Committed(closed)
-            | Self::Acked(closed)
-            | Self::Failed(closed)
-            | Self::Voided(closed)
-            | Self::Released(closed)
-            | Self::AutoReleased(closed) => closed.owner,
-        }
-    }
-
     /// What `command` does to this charge.
-    pub fn decide(&self, command: Command, context: &Context) -> Result<Event, Refusal> {
+    pub fn decide(&self, command: &Command, context: &Context) -> Result<Event, Refusal> {
         match (self, command) {
             (Self::Held(hold), command) => hold.decide(command, context),
             (
                 Self::AutoReleased(closed) | Self::Committed(closed) | Self::Acked(closed) | Self::Failed(closed),
                 Command::Commit { actual, finality },
             ) if closed.ended == Ended::Expired => {
-                let taken = closed.late(actual, finality, context.available)?;
-                Ok(Event::Committed { taken, finality })
+                let taken = closed.late(*actual, *finality, context.available)?;
+                Ok(Event::Committed { taken, finality: *finality })
             }
             (Self::Committed(_), Command::Ack) | (Self::Failed(_), Command::Ack) => Ok(Event::Acked),
-            (Self::Committed(_), Command::Fail { reason }) => Ok(Event::Failed { reason }),
+            (Self::Committed(_), Command::Fail { reason }) => Ok(Event::Failed { reason: reason.clone() }),
             (Self::Committed(closed) | Self::Acked(closed) | Self::Failed(closed), Command::Void { reason }) => {
-                Ok(Event::Voided { returned: closed.charged, reason })
+                Ok(Event::Voided { returned: closed.charged, reason: reason.clone() })
             }
             // A late part can be taken back like any other charge, also while the final one is missing.
             (Self::AutoReleased(closed), Command::Void { reason }) if !closed.charged.is_zero() => {
-                Ok(Event::Voided { returned: closed.charged, reason })
+                Ok(Event::Voided { returned: closed.charged, reason: reason.clone() })
             }
             (
                 Self::Committed(_)
@@ -127,8 +115,8 @@ impl Charge {
     pub fn apply(charge: Option<Self>, event: &Event) -> Result<Self, CannotFollow> {
         let cannot_follow = CannotFollow { state: charge.map(|charge| charge.state()) };
         let next = match (charge, event) {
-            (None, Event::Reserved { owner, amount, terms, expires_at }) if !amount.is_zero() => {
-                Some(Self::Held(Hold::open(*owner, *amount, *terms, *expires_at)))
+            (None, Event::Reserved { amount, terms, expires_at }) if !amount.is_zero() => {
+                Some(Self::Held(Hold::open(*amount, *terms, *expires_at)))
             }
             (Some(Self::Held(hold)), event) => hold.apply(event),
             (Some(Self::AutoReleased(closed)), Event::Committed { taken, finality: Finality::Partial }) => {
@@ -218,8 +206,6 @@ pub enum Finality {
 pub enum Event {
     /// Money was set aside.
     Reserved {
-        /// Whose.
-        owner: OwnerId,
         /// How much.
         amount: CreditUnit,
         /// What was frozen.

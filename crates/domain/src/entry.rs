@@ -4,9 +4,9 @@
 //!
 //! # Invariants
 //! - **Balanced**: [`Postings::balanced`] is the only way to make postings, and it refuses any that do not sum to zero.
-//! - **One owner**: [`Entry::of`] refuses an event that names another owner inside than the one whose accounts it posts to.
+//! - **One owner**: an event names one, and its postings name places, so none can post to another's accounts.
 
-use crate::account::{Account, Side};
+use crate::account::Account;
 use crate::charge::{self, Finality, Taken};
 use crate::escrow;
 use crate::id::{ChargeId, EscrowId, OwnerId, PayeeId, Reason};
@@ -145,17 +145,6 @@ impl Event {
         }
     }
 
-    /// Whether the event inside, where it names an owner too, names the same one.
-    fn names_one_owner(&self) -> bool {
-        match self {
-            Self::Charge { owner, event: charge::Event::Reserved { owner: inside, .. }, .. }
-            | Self::Escrow { owner, event: escrow::Event::Held(escrow::Escrowed { owner: inside, .. }), .. } => {
-                owner == inside
-            }
-            Self::Minted(_) | Self::Charge { .. } | Self::Escrow { .. } => true,
-        }
-    }
-
     /// Who is paid by it.
     #[must_use]
     pub const fn payee(&self) -> Option<PayeeId> {
@@ -168,35 +157,48 @@ impl Event {
         }
     }
 
-    /// The postings of the entry that records this, if it can be one.
-    pub fn entry_postings(&self) -> Result<Postings, EntryError> {
-        if !self.names_one_owner() {
-            return Err(EntryError::OwnerMismatch);
+    /// The account that stands at `place` in this entry; `None` if the entry has no such place.
+    #[must_use]
+    pub const fn account(&self, place: Place) -> Option<Account> {
+        match (place, self) {
+            (Place::Available, _) => Some(Account::Available(self.owner())),
+            (Place::Held, _) => Some(Account::Held(self.owner())),
+            (Place::Escrow, Self::Escrow { id, .. }) => Some(Account::Escrow(*id)),
+            (Place::Payee, _) => match self.payee() {
+                Some(payee) => Some(Account::Payee(payee)),
+                None => None,
+            },
+            (Place::Revenue, _) => Some(Account::Revenue),
+            (Place::Treasury, _) => Some(Account::Treasury),
+            (Place::Escrow, Self::Minted(_) | Self::Charge { .. }) => None,
         }
-        Ok(self.postings()?)
     }
 
-    /// The posting rules: which accounts this changes, and by how much.
+    /// The accounts that this changes, and by how much.
+    pub fn changes(&self) -> Result<impl Iterator<Item = (Account, Change)> + use<'_>, Unbalanced> {
+        let postings = self.postings()?;
+        Ok(postings.into_iter().filter_map(|posting| Some((self.account(posting.place)?, posting.change))))
+    }
+
+    /// The posting rules: which places this changes, and by how much.
     pub fn postings(&self) -> Result<Postings, Unbalanced> {
         match self {
-            Self::Minted(Mint { owner, amount, .. }) => moved(*amount, Account::Treasury, Account::Available(*owner)),
-            Self::Charge { owner, event, .. } => charge_postings(*owner, event),
-            Self::Escrow { id, owner, event } => escrow_postings(*id, *owner, event),
+            Self::Minted(Mint { amount, .. }) => moved(*amount, Place::Treasury, Place::Available),
+            Self::Charge { event, .. } => charge_postings(event),
+            Self::Escrow { event, .. } => escrow_postings(event),
         }
     }
 }
 
-fn charge_postings(owner: OwnerId, event: &charge::Event) -> Result<Postings, Unbalanced> {
-    let (available, held) = (Account::Available(owner), Account::Held(owner));
+fn charge_postings(event: &charge::Event) -> Result<Postings, Unbalanced> {
+    let (available, held) = (Place::Available, Place::Held);
     match event {
         charge::Event::Reserved { amount, .. } | charge::Event::Increased { amount } => moved(*amount, available, held),
         charge::Event::Released { returned } | charge::Event::AutoReleased { returned } => {
             moved(*returned, held, available)
         }
-        charge::Event::Voided { returned, .. } => moved(*returned, Account::Revenue, available),
-        charge::Event::Committed { taken, finality: Finality::Final | Finality::Partial } => {
-            commit_postings(owner, taken)
-        }
+        charge::Event::Voided { returned, .. } => moved(*returned, Place::Revenue, available),
+        charge::Event::Committed { taken, finality: Finality::Final | Finality::Partial } => commit_postings(taken),
         charge::Event::Started
         | charge::Event::Extended { .. }
         | charge::Event::Acked
@@ -204,43 +206,81 @@ fn charge_postings(owner: OwnerId, event: &charge::Event) -> Result<Postings, Un
     }
 }
 
-fn commit_postings(owner: OwnerId, taken: &Taken) -> Result<Postings, Unbalanced> {
+fn commit_postings(taken: &Taken) -> Result<Postings, Unbalanced> {
     let leaves_hold = taken.from_hold.checked_add(taken.returned)?;
     let back = Change::plus(taken.returned).checked_add(Change::minus(taken.from_available))?;
     Postings::balanced([
-        Posting { account: Account::Held(owner), change: Change::minus(leaves_hold) },
-        Posting { account: Account::Revenue, change: Change::plus(taken.charged()?) },
-        Posting { account: Account::Available(owner), change: back },
+        Posting { place: Place::Held, change: Change::minus(leaves_hold) },
+        Posting { place: Place::Revenue, change: Change::plus(taken.charged()?) },
+        Posting { place: Place::Available, change: back },
     ])
 }
 
-fn escrow_postings(id: EscrowId, owner: OwnerId, event: &escrow::Event) -> Result<Postings, Unbalanced> {
-    let (available, escrow) = (Account::Available(owner), Account::Escrow(id));
+fn escrow_postings(event: &escrow::Event) -> Result<Postings, Unbalanced> {
+    let (available, escrow) = (Place::Available, Place::Escrow);
     match *event {
         escrow::Event::Held(escrow::Escrowed { amount, .. }) => moved(amount, available, escrow),
-        escrow::Event::Settled { payee, amount } => moved(amount, escrow, Account::Payee(payee)),
+        escrow::Event::Settled { amount, .. } => moved(amount, escrow, Place::Payee),
         escrow::Event::Refunded { amount } => moved(amount, escrow, available),
-        escrow::Event::PartiallySettled { payee, settled, refunded } => Postings::balanced([
-            Posting { account: escrow, change: Change::minus(settled.checked_add(refunded)?) },
-            Posting { account: Account::Payee(payee), change: Change::plus(settled) },
-            Posting { account: available, change: Change::plus(refunded) },
+        escrow::Event::PartiallySettled { settled, refunded, .. } => Postings::balanced([
+            Posting { place: escrow, change: Change::minus(settled.checked_add(refunded)?) },
+            Posting { place: Place::Payee, change: Change::plus(settled) },
+            Posting { place: available, change: Change::plus(refunded) },
         ]),
     }
 }
 
-/// A plain move of `amount` from one account to another.
-fn moved(amount: CreditUnit, from: Account, to: Account) -> Result<Postings, Unbalanced> {
+/// A plain move of `amount` from one place to another.
+fn moved(amount: CreditUnit, from: Place, to: Place) -> Result<Postings, Unbalanced> {
     Postings::balanced([
-        Posting { account: from, change: Change::minus(amount) },
-        Posting { account: to, change: Change::plus(amount) },
+        Posting { place: from, change: Change::minus(amount) },
+        Posting { place: to, change: Change::plus(amount) },
     ])
 }
 
-/// A signed change of one account.
+/// Where in the books an entry posts: an account, but for the name. An entry has one owner, and at most one payee and one
+/// escrow, so the place and the entry together name the account ([`Event::account`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// What the owner can spend.
+    Available,
+    /// What the owner's open reservations have set aside.
+    Held,
+    /// The escrow.
+    Escrow,
+    /// What the payee has earned.
+    Payee,
+    /// [`Account::Revenue`].
+    Revenue,
+    /// [`Account::Treasury`].
+    Treasury,
+}
+
+impl Place {
+    /// Whether a balance there may go below zero. Only the books' outer ends may: everybody else spends what they have.
+    #[must_use]
+    pub const fn side(self) -> Side {
+        match self {
+            Self::Available | Self::Held | Self::Escrow | Self::Payee => Side::Guarded,
+            Self::Revenue | Self::Treasury => Side::Open,
+        }
+    }
+}
+
+/// Whether a balance has a floor of zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Never below zero, under any concurrency.
+    Guarded,
+    /// May be negative: it stands for the world outside the books.
+    Open,
+}
+
+/// A signed change at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Posting {
-    /// Which account.
-    pub account: Account,
+    /// Where.
+    pub place: Place,
     /// By how much.
     pub change: Change,
 }
@@ -288,69 +328,24 @@ impl Postings {
         self.postings.iter().flatten()
     }
 
-    /// The floors that they must not break: every guarded account that they take from.
+    /// The floors that they must not break: every guarded place that they take from.
     pub fn floors(&self) -> impl Iterator<Item = Guard> {
-        let takes = |posting: &&Posting| posting.change < Change::ZERO && posting.account.side() == Side::Guarded;
-        self.iter().filter(takes).map(|posting| Guard::Floor(posting.account))
+        let takes = |posting: &&Posting| posting.change < Change::ZERO && posting.place.side() == Side::Guarded;
+        self.iter().filter(takes).map(|posting| Guard::Floor(posting.place))
+    }
+}
+
+impl IntoIterator for Postings {
+    type Item = Posting;
+    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<Posting>, POSTINGS_MAX>>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.postings.into_iter().flatten()
     }
 }
 
 /// What must be true for an entry to be admitted, besides the state that it was decided on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// The account must not end below zero.
-    Floor(Account),
-}
-
-/// What happened, with its postings and one owner: ready to be admitted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    event: Event,
-    postings: Postings,
-}
-
-impl Entry {
-    /// The entry that records `event`.
-    pub fn of(event: Event) -> Result<Self, EntryError> {
-        let postings = event.entry_postings()?;
-        Ok(Self { event, postings })
-    }
-
-    /// What happened.
-    #[must_use]
-    pub const fn event(&self) -> &Event {
-        &self.event
-    }
-
-    /// The event itself, once the entry has been admitted.
-    #[must_use]
-    pub fn into_event(self) -> Event {
-        self.event
-    }
-
-    /// What it posts.
-    #[must_use]
-    pub const fn postings(&self) -> &Postings {
-        &self.postings
-    }
-
-    /// The floors that it must not break.
-    pub fn floors(&self) -> impl Iterator<Item = Guard> {
-        self.postings.floors()
-    }
-}
-
-/// Why an event cannot be an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryError {
-    /// Its postings do not sum to zero, or their sum is out of range.
-    Unbalanced,
-    /// It is said to be of one owner, and names another inside.
-    OwnerMismatch,
-}
-
-impl From<Unbalanced> for EntryError {
-    fn from(Unbalanced: Unbalanced) -> Self {
-        Self::Unbalanced
-    }
+    /// The balance must not end below zero.
+    Floor(Place),
 }

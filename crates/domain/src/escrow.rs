@@ -26,8 +26,6 @@ pub enum Escrow {
 /// What an escrow is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Escrowed {
-    /// Whose credits they were.
-    pub owner: OwnerId,
     /// How much was set aside.
     pub amount: CreditUnit,
     /// What for.
@@ -35,7 +33,15 @@ pub struct Escrowed {
 }
 
 /// A request to set money aside in escrow.
-pub type Hold = Escrowed;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// Whose credits to set aside.
+    pub owner: OwnerId,
+    /// How much.
+    pub amount: CreditUnit,
+    /// What for.
+    pub feature: Label,
+}
 
 /// What can be asked of an escrow that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +140,8 @@ impl fmt::Display for State {
 
 /// Decides a hold. Whether the owner can pay for it is the guard of the entry that it becomes.
 pub fn hold(request: &Hold) -> Result<Event, Refusal> {
-    if request.amount.is_zero() { Err(Refusal::ZeroAmount) } else { Ok(Event::Held(*request)) }
+    let Hold { amount, feature, .. } = *request;
+    if amount.is_zero() { Err(Refusal::ZeroAmount) } else { Ok(Event::Held(Escrowed { amount, feature })) }
 }
 
 impl Escrow {

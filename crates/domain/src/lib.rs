@@ -18,9 +18,9 @@ mod money;
 mod price;
 mod time;
 
-pub use account::{Account, NotAnAccount, Side};
+pub use account::{Account, NotAnAccount};
 pub use charge::Charge;
-pub use entry::{Entry, EntryError, Event, Guard, Kind, Mint, Posting, Postings, Unbalanced, ZeroMint, mint};
+pub use entry::{Event, Guard, Kind, Mint, Place, Posting, Postings, Side, Unbalanced, ZeroMint, mint};
 pub use escrow::Escrow;
 pub use id::{
     ChargeId, EscrowId, ID_BYTES_MAX, Id, IdKind, Key, Label, NotAText, NotAnId, OwnerId, PayeeId, Reason,

@@ -13,7 +13,7 @@ use crate::table::{FrozenTable, Row, Table};
 use holdfast_domain::charge::{Charge, Hold};
 use holdfast_domain::escrow::{Escrow, Escrowed};
 use holdfast_domain::{
-    Account, Change, ChargeId, CreditUnit, EscrowId, Event, Guard, Overflow, OwnerId, PayeeId, Postings, Timestamp,
+    Change, ChargeId, CreditUnit, EscrowId, Event, Guard, Overflow, OwnerId, PayeeId, Place, Postings, Timestamp,
 };
 use holdfast_journal::Location;
 use std::sync::Arc;
@@ -64,6 +64,8 @@ pub(crate) struct OpenEscrow {
     pub(crate) escrowed: Escrowed,
     /// Its newest record.
     pub(crate) last: Location,
+    /// Its owner's.
+    pub(crate) row: Row,
 }
 
 const SHARDS: usize = 64;
@@ -143,16 +145,16 @@ struct Balances {
 }
 
 impl Balances {
-    /// The balance of an account that the entry posts to. An entry has one owner and at most one payee and one escrow; an
-    /// escrow's own floor is its life, which leaves with exactly what it held.
-    const fn of(&mut self, account: &Account) -> &mut Change {
-        match account {
-            Account::Available(_) => &mut self.available,
-            Account::Held(_) => &mut self.held,
-            Account::Escrow(_) => &mut self.system.escrowed,
-            Account::Payee(_) => &mut self.payee,
-            Account::Revenue => &mut self.system.revenue,
-            Account::Treasury => &mut self.system.treasury,
+    /// The balance at a place that the entry posts to. An escrow's own floor is its life, which leaves with exactly what it
+    /// held.
+    const fn at(&mut self, place: Place) -> &mut Change {
+        match place {
+            Place::Available => &mut self.available,
+            Place::Held => &mut self.held,
+            Place::Escrow => &mut self.system.escrowed,
+            Place::Payee => &mut self.payee,
+            Place::Revenue => &mut self.system.revenue,
+            Place::Treasury => &mut self.system.treasury,
         }
     }
 }
@@ -160,12 +162,12 @@ impl Balances {
 /// The balances that an entry leads to, all of them allowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prepared {
-    owner: OwnerId,
+    /// The owner's, `None` for a new one.
     row: Option<Row>,
     available: CreditUnit,
     held: CreditUnit,
     previous: Owner,
-    payee: Option<(PayeeId, CreditUnit, Payee)>,
+    payee: Option<(CreditUnit, Payee)>,
     system: System,
 }
 
@@ -178,7 +180,7 @@ impl Prepared {
 
     /// What a record says of the payee's history.
     pub(crate) fn payee_link(&self) -> Option<Link> {
-        self.payee.map(|(_, balance, before)| Link { balance, previous: before.last, number: before.entries + 1 })
+        self.payee.map(|(balance, before)| Link { balance, previous: before.last, number: before.entries + 1 })
     }
 }
 
@@ -200,6 +202,11 @@ impl Book {
         self.owners.find(owner.as_bytes())
     }
 
+    /// The name of the owner in a row.
+    pub(crate) fn owner_name(&self, row: Row) -> OwnerId {
+        OwnerId::from_bytes(self.owners.name(row)).expect("only owners' ids are names of rows")
+    }
+
     pub(crate) fn owner(&self, owner: OwnerId) -> Option<&Owner> {
         self.owner_row(owner).map(|row| self.owners.row(row))
     }
@@ -211,48 +218,46 @@ impl Book {
     /// The balances that an event's postings lead to, or the refusal of the guard that they break. Changes nothing.
     /// `row` is its owner's, `None` for a new one.
     pub(crate) fn prepare(&self, event: &Event, postings: &Postings, row: Option<Row>) -> Result<Prepared, Refusal> {
-        let owner = event.owner();
         let previous = row.map_or(Owner::NEW, |row| *self.owners.row(row));
-        let payee = event.payee().map(|payee| (payee, self.payee(payee).copied().unwrap_or(Payee::NEW)));
-        let before = Balances {
+        let payee = event.payee().map(|payee| self.payee(payee).copied().unwrap_or(Payee::NEW));
+        let mut before = Balances {
             available: Change::plus(previous.available),
             held: Change::plus(previous.held),
-            payee: payee.map_or(Change::ZERO, |(_, payee)| Change::plus(payee.balance)),
+            payee: payee.map_or(Change::ZERO, |payee| Change::plus(payee.balance)),
             system: self.system,
         };
         let mut after = before;
         for posting in postings.iter() {
-            let balance = after.of(&posting.account);
+            let balance = after.at(posting.place);
             *balance = balance.checked_add(posting.change)?;
         }
-        for Guard::Floor(account) in postings.floors() {
-            let (mut before, left) = (before, *after.of(&account));
+        for Guard::Floor(place) in postings.floors() {
+            let left = *after.at(place);
             if left < Change::ZERO {
-                let available = before.of(&account).amount()?;
+                let available = before.at(place).amount()?;
                 let missing = CreditUnit::new(left.units().unsigned_abs())?;
                 return Err(Refusal::InsufficientBalance { available, required: available.checked_add(missing)? });
             }
         }
         Ok(Prepared {
-            owner,
             row,
             available: after.available.amount()?,
             held: after.held.amount()?,
             previous,
-            payee: payee.map(|(id, before)| Ok::<_, Overflow>((id, after.payee.amount()?, before))).transpose()?,
+            payee: payee.map(|before| Ok::<_, Overflow>((after.payee.amount()?, before))).transpose()?,
             system: after.system,
         })
     }
 
-    /// Takes over the balances of an entry that was prepared against this very book, with nothing posted in between. Gives
-    /// the owner's row.
-    pub(crate) fn post(&mut self, prepared: &Prepared, offset: u64, at: Timestamp) -> Row {
-        let Prepared { owner, row, available, held, payee, system, .. } = *prepared;
-        let row = row.unwrap_or_else(|| self.owners.find_or_insert(owner.as_bytes(), || Owner::NEW));
+    /// Takes over the balances of an event's entry that was prepared against this very book, with nothing posted in between.
+    /// Gives the owner's row.
+    pub(crate) fn post(&mut self, prepared: &Prepared, event: &Event, offset: u64, at: Timestamp) -> Row {
+        let Prepared { row, available, held, payee, system, .. } = *prepared;
+        let row = row.unwrap_or_else(|| self.owners.find_or_insert(event.owner().as_bytes(), || Owner::NEW));
         let owner = self.owners.row_mut(row);
         (owner.available, owner.held, owner.last) = (available, held, offset);
         owner.entries += 1;
-        if let Some((payee, balance, _)) = payee {
+        if let Some((payee, (balance, _))) = event.payee().zip(payee) {
             let row = self.payees.find_or_insert(payee.as_bytes(), || Payee::NEW);
             let payee = self.payees.row_mut(row);
             (payee.balance, payee.last) = (balance, offset);
@@ -296,9 +301,9 @@ impl Book {
     }
 
     /// Puts an escrow in its new state.
-    pub(crate) fn put_escrow(&mut self, key: KeyHash, id: EscrowId, escrow: &Escrow, last: Location) {
+    pub(crate) fn put_escrow(&mut self, key: KeyHash, id: EscrowId, escrow: &Escrow, last: Location, row: Row) {
         match escrow {
-            Escrow::Held(escrowed) => self.escrows.insert(key, OpenEscrow { id, escrowed: *escrowed, last }),
+            Escrow::Held(escrowed) => self.escrows.insert(key, OpenEscrow { id, escrowed: *escrowed, last, row }),
             Escrow::Settled(_) | Escrow::Refunded(_) | Escrow::Partial(_) => self.escrows.remove(key),
         };
     }

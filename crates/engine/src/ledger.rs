@@ -9,7 +9,7 @@
 //! - What is decided is written to the batch and posted to the book in one step, or not at all.
 //! - A replay checks what it applies: an entry that does not lead to the balances it names is corruption.
 
-use crate::book::{Book, FrozenBook};
+use crate::book::{Book, FrozenBook, OpenCharge, OpenEscrow};
 use crate::error::Refusal;
 use crate::keys::{Job, KeyHash, Keys};
 use crate::record::{Draft, Record};
@@ -19,7 +19,7 @@ use crate::request::{Answer, Command, Hashes, LifeState, Outcome, Receipt, Reque
 use crate::table::Row;
 use holdfast_domain::charge::{self, Charge, Context, Reserve};
 use holdfast_domain::escrow::{self, Escrow};
-use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Label, Timestamp};
+use holdfast_domain::{ChargeId, EscrowId, Event, Key, Label, OwnerId, Timestamp};
 use holdfast_journal::{Batch, Disk, Location};
 use std::io;
 
@@ -50,11 +50,29 @@ struct Call<'a> {
     now: Timestamp,
 }
 
-/// The life that an entry moves on, as it stands before it.
+/// The charge or escrow that an entry moves on.
 enum Life {
     None,
-    Charge(Option<(Charge, Location)>),
-    Escrow(Option<(Escrow, Location)>),
+    Charge(Option<Charge>),
+    Escrow(Option<Escrow>),
+}
+
+/// A life as it stands before an entry.
+struct Before {
+    life: Life,
+    /// Its newest record.
+    last: Option<Location>,
+    /// The owner's row; `None` for a new owner.
+    row: Option<Row>,
+}
+
+/// A charge or escrow that was found, open or closed.
+pub(crate) struct Found<L> {
+    pub(crate) life: L,
+    /// Its newest record.
+    pub(crate) last: Location,
+    /// Its owner's.
+    pub(crate) row: Row,
 }
 
 /// The life after an entry.
@@ -107,7 +125,8 @@ impl<D: Disk> Ledger<D> {
         match &request.command {
             Command::Mint { owner, amount, reason } => {
                 let event = holdfast_domain::mint(*owner, *amount, reason.clone()).map_err(|_| Refusal::ZERO)?;
-                self.write(&call, event, &Life::None, self.book.owner_row(*owner), batch)
+                let before = Before { life: Life::None, last: None, row: self.book.owner_row(*owner) };
+                self.write(&call, Box::new(event), &before, batch)
             }
             Command::Reserve { charge, reserve } => self.reserve(&call, *charge, reserve, batch),
             Command::Charge { charge, command } => self.move_charge(&call, *charge, command, batch),
@@ -144,24 +163,19 @@ impl<D: Disk> Ledger<D> {
             return Err(Refusal::TooManyOpenHolds { open });
         }
         let event = charge::reserve(reserve, call.now)?;
-        self.write(call, Event::Charge { id, owner: reserve.owner, event }, &Life::Charge(None), Some(row), batch)
+        let before = Before { life: Life::Charge(None), last: None, row: Some(row) };
+        self.write(call, Box::new(Event::Charge { id, owner: reserve.owner, event }), &before, batch)
     }
 
     fn move_charge(&mut self, call: &Call<'_>, id: ChargeId, command: &charge::Command, batch: &mut Batch) -> Answer {
-        let open = self.book.charges.get(call.hashes.life).filter(|open| open.id == id);
-        let (charge, last, row) = match open {
-            Some(open) => (Charge::Held(open.hold), open.last, Some(open.row)),
-            None => {
-                let closed = self.charge(call.hashes.life, id, batch)?;
-                let (charge, last) = closed.ok_or(Refusal::UnknownCharge)?;
-                (charge, last, self.book.owner_row(charge.owner()))
-            }
-        };
-        let owner = charge.owner();
-        let available = row.map_or(CreditUnit::ZERO, |row| self.book.owners.row(row).available);
-        match charge.decide(command.clone(), &Context { now: call.now, available }) {
+        let found = self.charge(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownCharge)?;
+        let Found { life: charge, last, row } = found;
+        let available = self.book.owners.row(row).available;
+        match charge.decide(command, &Context { now: call.now, available }) {
             Ok(event) => {
-                self.write(call, Event::Charge { id, owner, event }, &Life::Charge(Some((charge, last))), row, batch)
+                let event = Box::new(Event::Charge { id, owner: self.book.owner_name(row), event });
+                let before = Before { life: Life::Charge(Some(charge)), last: Some(last), row: Some(row) };
+                self.write(call, event, &before, batch)
             }
             Err(refusal @ charge::Refusal::InvalidState(_)) => self.repeated(last, call, batch)?.ok_or(refusal.into()),
             Err(refusal) => Err(refusal.into()),
@@ -175,16 +189,18 @@ impl<D: Disk> Ledger<D> {
         }
         let row = self.book.owner_row(hold.owner).ok_or(Refusal::UnknownAccount)?;
         let event = Event::Escrow { id, owner: hold.owner, event: escrow::hold(hold)? };
-        self.write(call, event, &Life::Escrow(None), Some(row), batch)
+        let before = Before { life: Life::Escrow(None), last: None, row: Some(row) };
+        self.write(call, Box::new(event), &before, batch)
     }
 
     fn move_escrow(&mut self, call: &Call<'_>, id: EscrowId, command: escrow::Command, batch: &mut Batch) -> Answer {
-        let (escrow, last) = self.escrow(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownEscrow)?;
-        let owner = escrow.escrowed().owner;
+        let found = self.escrow(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownEscrow)?;
+        let Found { life: escrow, last, row } = found;
         match escrow.decide(command) {
             Ok(event) => {
-                let row = self.book.owner_row(owner);
-                self.write(call, Event::Escrow { id, owner, event }, &Life::Escrow(Some((escrow, last))), row, batch)
+                let event = Box::new(Event::Escrow { id, owner: self.book.owner_name(row), event });
+                let before = Before { life: Life::Escrow(Some(escrow)), last: Some(last), row: Some(row) };
+                self.write(call, event, &before, batch)
             }
             Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) => {
                 self.repeated(last, call, batch)?.ok_or(refusal.into())
@@ -206,32 +222,24 @@ impl<D: Disk> Ledger<D> {
         Ok(first.map(|record| Outcome::Replayed(record.into_receipt())))
     }
 
-    /// A charge and the place of its newest record, open or closed.
-    pub(crate) fn charge(
-        &self,
-        key: KeyHash,
-        id: ChargeId,
-        batch: &Batch,
-    ) -> Result<Option<(Charge, Location)>, Refusal> {
-        if let Some(open) = self.book.charges.get(key) {
-            return Ok((open.id == id).then_some((Charge::Held(open.hold), open.last)));
+    /// A charge, open or closed.
+    pub(crate) fn charge(&self, key: KeyHash, id: ChargeId, batch: &Batch) -> Result<Option<Found<Charge>>, Refusal> {
+        if let Some(OpenCharge { id: open, hold, last, row }) = self.book.charges.get(key) {
+            return Ok((*open == id).then_some(Found { life: Charge::Held(*hold), last: *last, row: *row }));
         }
         let Some(last) = self.find(key)? else { return Ok(None) };
-        Ok(self.records.charge(id, last, batch)?.map(|charge| (charge, last)))
+        let Some((life, owner)) = self.records.charge(id, last, batch)? else { return Ok(None) };
+        Ok(Some(Found { life, last, row: self.book.owner_row(owner).ok_or(Refusal::UnknownAccount)? }))
     }
 
-    /// An escrow and the place of its newest record, open or closed.
-    pub(crate) fn escrow(
-        &self,
-        key: KeyHash,
-        id: EscrowId,
-        batch: &Batch,
-    ) -> Result<Option<(Escrow, Location)>, Refusal> {
-        if let Some(open) = self.book.escrows.get(key) {
-            return Ok((open.id == id).then_some((Escrow::Held(open.escrowed), open.last)));
+    /// An escrow, open or closed.
+    pub(crate) fn escrow(&self, key: KeyHash, id: EscrowId, batch: &Batch) -> Result<Option<Found<Escrow>>, Refusal> {
+        if let Some(OpenEscrow { id: open, escrowed, last, row }) = self.book.escrows.get(key) {
+            return Ok((*open == id).then_some(Found { life: Escrow::Held(*escrowed), last: *last, row: *row }));
         }
         let Some(last) = self.find(key)? else { return Ok(None) };
-        Ok(self.records.escrow(id, last, batch)?.map(|escrow| (escrow, last)))
+        let Some((life, owner)) = self.records.escrow(id, last, batch)? else { return Ok(None) };
+        Ok(Some(Found { life, last, row: self.book.owner_row(owner).ok_or(Refusal::UnknownAccount)? }))
     }
 
     /// The place of the entry that a caller's key made.
@@ -239,13 +247,11 @@ impl<D: Disk> Ledger<D> {
         self.find(KeyHash::of_key(key))
     }
 
-    /// Admits an entry if its guards hold: into the batch and into the book, in one step. `row` is the owner's, `None` for a
-    /// new one.
-    fn write(&mut self, call: &Call<'_>, event: Event, life: &Life, row: Option<Row>, batch: &mut Batch) -> Answer {
-        let event = Box::new(event);
-        let postings = event.entry_postings().map_err(|_| Refusal::OUT_OF_RANGE)?;
-        let prepared = self.book.prepare(&event, &postings, row)?;
-        let (next, life_previous) = advance(life, &event).ok_or(Refusal::OUT_OF_RANGE)?;
+    /// Admits an entry if its guards hold: into the batch and into the book, in one step.
+    fn write(&mut self, call: &Call<'_>, event: Box<Event>, before: &Before, batch: &mut Batch) -> Answer {
+        let postings = event.postings().map_err(|_| Refusal::OUT_OF_RANGE)?;
+        let prepared = self.book.prepare(&event, &postings, before.row)?;
+        let next = advance(&before.life, &event).ok_or(Refusal::OUT_OF_RANGE)?;
         let (location, offset) = batch.next();
         let (owner, state) = (prepared.owner_link(), state_of(&next));
         let draft = Draft {
@@ -258,10 +264,10 @@ impl<D: Disk> Ledger<D> {
             state,
             owner,
             payee: prepared.payee_link(),
-            life_previous,
+            life_previous: before.last,
         };
         batch.push(|bytes| draft.encode(bytes)).map_err(|_| Refusal::OUT_OF_RANGE)?;
-        let row = self.book.post(&prepared, offset, call.now);
+        let row = self.book.post(&prepared, &event, offset, call.now);
         self.settle(call.hashes.life, &next, location, row);
         self.remember(call.hashes, state, location);
         if self.keys.is_full() {
@@ -276,7 +282,7 @@ impl<D: Disk> Ledger<D> {
         match next {
             Next::None => {}
             Next::Charge(id, charge) => self.book.put_charge(key, *id, charge, location, row),
-            Next::Escrow(id, escrow) => self.book.put_escrow(key, *id, escrow, location),
+            Next::Escrow(id, escrow) => self.book.put_escrow(key, *id, escrow, location, row),
         }
     }
 
@@ -332,8 +338,7 @@ impl<D: Disk> Ledger<D> {
         known_keys: u64,
     ) -> Result<(), StartError> {
         let corrupt = |what| StartError::Corrupt(Corrupt { offset: record.offset, what });
-        let unbalanced = "its postings do not balance, or name another owner";
-        let postings = record.event.entry_postings().map_err(|_| corrupt(unbalanced))?;
+        let postings = record.event.postings().map_err(|_| corrupt("its postings do not balance"))?;
         let row = self.book.owner_row(record.event.owner());
         let prepared = self.book.prepare(&record.event, &postings, row).map_err(|_| corrupt("it breaks a floor"))?;
         if !Book::agrees(&prepared, record) {
@@ -342,16 +347,19 @@ impl<D: Disk> Ledger<D> {
         let hashes = hashes_of(record);
         // What cannot be read now may be read later: that is not for the journal to answer for.
         let unread = |refusal: Refusal| StartError::Io(io::Error::other(refusal.to_string()));
-        let life = self.life_before(record, hashes.life, batch).map_err(unread)?;
-        let (next, life_previous) =
-            advance(&life, &record.event).ok_or(corrupt("its event cannot follow the state before it"))?;
-        if (state_of(&next), life_previous) != (record.state, record.life_previous) {
+        let before = self.life_before(record, hashes.life, batch).map_err(unread)?;
+        if before.last.is_some() && before.row != row {
+            return Err(corrupt("it names another owner than the record before it"));
+        }
+        let next =
+            advance(&before.life, &record.event).ok_or(corrupt("its event cannot follow the state before it"))?;
+        if (state_of(&next), before.last) != (record.state, record.life_previous) {
             return Err(corrupt("it names another state, or another record before it"));
         }
         if record.at < self.book.last_at {
             return Err(corrupt("it is older than the entry before it"));
         }
-        let row = self.book.post(&prepared, record.offset, record.at);
+        let row = self.book.post(&prepared, &record.event, record.offset, record.at);
         self.settle(hashes.life, &next, location, row);
         if record.offset > known_keys {
             self.index(record, &hashes, location);
@@ -361,28 +369,35 @@ impl<D: Disk> Ledger<D> {
 
     /// The life that a record moved on, as it stood before it. The index may know a later state already, so a closed life
     /// is read from the place that the record itself names.
-    fn life_before(&self, record: &Record, key: KeyHash, batch: &Batch) -> Result<Life, Refusal> {
-        match &record.event {
-            Event::Minted(_) => Ok(Life::None),
-            Event::Charge { id, .. } => {
-                let open = self.book.charges.get(key).map(|open| (Charge::Held(open.hold), open.last));
-                let before = match (open, record.life_previous) {
-                    (Some(open), _) => Some(open),
-                    (None, Some(last)) => self.records.charge(*id, last, batch)?.map(|charge| (charge, last)),
-                    (None, None) => None,
-                };
-                Ok(Life::Charge(before))
-            }
-            Event::Escrow { id, .. } => {
-                let open = self.book.escrows.get(key).map(|open| (Escrow::Held(open.escrowed), open.last));
-                let before = match (open, record.life_previous) {
-                    (Some(open), _) => Some(open),
-                    (None, Some(last)) => self.records.escrow(*id, last, batch)?.map(|escrow| (escrow, last)),
-                    (None, None) => None,
-                };
-                Ok(Life::Escrow(before))
-            }
-        }
+    fn life_before(&self, record: &Record, key: KeyHash, batch: &Batch) -> Result<Before, Refusal> {
+        let row = |owner: OwnerId| self.book.owner_row(owner);
+        Ok(match &record.event {
+            Event::Minted(_) => Before { life: Life::None, last: None, row: None },
+            Event::Charge { id, .. } => match (self.book.charges.get(key), record.life_previous) {
+                (Some(OpenCharge { hold, last, row, .. }), _) => {
+                    Before { life: Life::Charge(Some(Charge::Held(*hold))), last: Some(*last), row: Some(*row) }
+                }
+                (None, Some(last)) => match self.records.charge(*id, last, batch)? {
+                    Some((charge, owner)) => {
+                        Before { life: Life::Charge(Some(charge)), last: Some(last), row: row(owner) }
+                    }
+                    None => Before { life: Life::Charge(None), last: None, row: None },
+                },
+                (None, None) => Before { life: Life::Charge(None), last: None, row: None },
+            },
+            Event::Escrow { id, .. } => match (self.book.escrows.get(key), record.life_previous) {
+                (Some(OpenEscrow { escrowed, last, row, .. }), _) => {
+                    Before { life: Life::Escrow(Some(Escrow::Held(*escrowed))), last: Some(*last), row: Some(*row) }
+                }
+                (None, Some(last)) => match self.records.escrow(*id, last, batch)? {
+                    Some((escrow, owner)) => {
+                        Before { life: Life::Escrow(Some(escrow)), last: Some(last), row: row(owner) }
+                    }
+                    None => Before { life: Life::Escrow(None), last: None, row: None },
+                },
+                (None, None) => Before { life: Life::Escrow(None), last: None, row: None },
+            },
+        })
     }
 
     /// Puts into the key index what one record of the journal says, without applying it.
@@ -429,17 +444,15 @@ fn hashes_of(record: &Record) -> Hashes {
     Hashes { fingerprint: record.fingerprint, key: record.key.as_ref().map(KeyHash::of_key), life }
 }
 
-/// The life after `event`, and the place of its record before it. `None` if the event cannot follow.
-fn advance(life: &Life, event: &Event) -> Option<(Next, Option<Location>)> {
+/// The life after `event`. `None` if the event cannot follow.
+fn advance(life: &Life, event: &Event) -> Option<Next> {
     match (life, event) {
-        (Life::None, Event::Minted(_)) => Some((Next::None, None)),
-        (Life::Charge(before), Event::Charge { id, owner, event }) => {
-            let next = Charge::apply(before.map(|(charge, _)| charge), event).ok()?;
-            (next.owner() == *owner).then_some((Next::Charge(*id, next), before.map(|(_, last)| last)))
+        (Life::None, Event::Minted(_)) => Some(Next::None),
+        (Life::Charge(before), Event::Charge { id, event, .. }) => {
+            Charge::apply(*before, event).ok().map(|next| Next::Charge(*id, next))
         }
-        (Life::Escrow(before), Event::Escrow { id, owner, event }) => {
-            let next = Escrow::apply(before.map(|(escrow, _)| escrow), event).ok()?;
-            (next.escrowed().owner == *owner).then_some((Next::Escrow(*id, next), before.map(|(_, last)| last)))
+        (Life::Escrow(before), Event::Escrow { id, event, .. }) => {
+            Escrow::apply(*before, event).ok().map(|next| Next::Escrow(*id, next))
         }
         (
             Life::None | Life::Charge(_) | Life::Escrow(_),

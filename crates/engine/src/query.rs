@@ -46,9 +46,9 @@ trait Books {
     fn history_end(&self, account: &Account) -> Option<HistoryEnd>;
     fn owners(&self, after: Option<OwnerId>, at_most: usize) -> Vec<(OwnerId, Balance)>;
     fn totals(&self) -> Totals;
-    fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, Hold)>;
-    fn charge(&self, id: ChargeId) -> Result<Option<Charge>, Refusal>;
-    fn escrow(&self, id: EscrowId) -> Result<Option<Escrow>, Refusal>;
+    fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, OwnerId, Hold)>;
+    fn charge(&self, id: ChargeId) -> Result<Option<(Charge, OwnerId)>, Refusal>;
+    fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal>;
     fn by_key(&self, key: &Key) -> Result<Option<Record>, Refusal>;
     fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal>;
 }
@@ -124,19 +124,19 @@ impl<'a> View<'a> {
         self.ledger.totals()
     }
 
-    /// Open reservations, those that end first before the others.
+    /// Open reservations and their owners, those that end first before the others.
     #[must_use]
-    pub fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, Hold)> {
+    pub fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, OwnerId, Hold)> {
         self.ledger.open_charges(owner, at_most)
     }
 
-    /// A charge, open or closed, however old.
-    pub fn charge(&self, id: ChargeId) -> Result<Option<Charge>, Refusal> {
+    /// A charge and its owner, open or closed, however old.
+    pub fn charge(&self, id: ChargeId) -> Result<Option<(Charge, OwnerId)>, Refusal> {
         self.ledger.charge(id)
     }
 
-    /// An escrow, open or closed, however old.
-    pub fn escrow(&self, id: EscrowId) -> Result<Option<Escrow>, Refusal> {
+    /// An escrow and its owner, open or closed, however old.
+    pub fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
         self.ledger.escrow(id)
     }
 
@@ -206,25 +206,24 @@ impl<D: Disk> Books for At<'_, D> {
         }
     }
 
-    fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, Hold)> {
-        let open = self.ledger.book.charges.values();
-        let mut found: Vec<_> = open
-            .filter(|open| owner.is_none_or(|owner| open.hold.owner == owner))
-            .map(|open| (open.id, open.hold))
-            .collect();
-        found.sort_unstable_by_key(|(id, hold)| (hold.expires_at, *id));
+    fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, OwnerId, Hold)> {
+        let book = &self.ledger.book;
+        let row = owner.map(|owner| book.owner_row(owner));
+        let mut found: Vec<_> =
+            book.charges.values().filter(|open| row.is_none_or(|row| row == Some(open.row))).collect();
+        found.sort_unstable_by_key(|open| (open.hold.expires_at, open.id));
         found.truncate(at_most);
-        found
+        found.into_iter().map(|open| (open.id, book.owner_name(open.row), open.hold)).collect()
     }
 
-    fn charge(&self, id: ChargeId) -> Result<Option<Charge>, Refusal> {
+    fn charge(&self, id: ChargeId) -> Result<Option<(Charge, OwnerId)>, Refusal> {
         let found = self.ledger.charge(KeyHash::of_charge(id), id, self.batch)?;
-        Ok(found.map(|(charge, _)| charge))
+        Ok(found.map(|found| (found.life, self.ledger.book.owner_name(found.row))))
     }
 
-    fn escrow(&self, id: EscrowId) -> Result<Option<Escrow>, Refusal> {
+    fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
         let found = self.ledger.escrow(KeyHash::of_escrow(id), id, self.batch)?;
-        Ok(found.map(|(escrow, _)| escrow))
+        Ok(found.map(|found| (found.life, self.ledger.book.owner_name(found.row))))
     }
 
     fn by_key(&self, key: &Key) -> Result<Option<Record>, Refusal> {
@@ -233,10 +232,10 @@ impl<D: Disk> Books for At<'_, D> {
     }
 
     fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal> {
-        let Some((_, last)) = self.ledger.charge(KeyHash::of_charge(id), id, self.batch)? else {
+        let Some(found) = self.ledger.charge(KeyHash::of_charge(id), id, self.batch)? else {
             return Ok(Vec::new());
         };
-        let mut records = self.ledger.records.life(last, self.batch)?;
+        let mut records = self.ledger.records.life(found.last, self.batch)?;
         records.reverse();
         Ok(records)
     }

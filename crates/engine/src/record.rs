@@ -89,8 +89,8 @@ impl Record {
     /// The change of one account by this entry.
     #[must_use]
     pub fn change_of(&self, account: &Account) -> Change {
-        let Ok(postings) = self.event.postings() else { return Change::ZERO };
-        postings.iter().find(|posting| posting.account == *account).map_or(Change::ZERO, |posting| posting.change)
+        let Ok(mut changes) = self.event.changes() else { return Change::ZERO };
+        changes.find(|(changed, _)| changed == account).map_or(Change::ZERO, |(_, change)| change)
     }
 
     /// Appends the record's bytes.
@@ -254,7 +254,7 @@ fn put_charge_event(bytes: &mut Vec<u8>, event: &charge::Event, at: Timestamp) {
     // A hold ends after it begins, and most soon after: the difference is shorter than the moment.
     let ends = |expires_at: &Timestamp| expires_at.millis().saturating_sub(at.millis());
     match event {
-        charge::Event::Reserved { amount, terms, expires_at, owner: _ } => {
+        charge::Event::Reserved { amount, terms, expires_at } => {
             put_number(bytes, amount.units());
             put_number(bytes, ends(expires_at));
             put_terms(bytes, terms);
@@ -345,23 +345,23 @@ fn take_event(taker: &mut Taker<'_>, kind: u8, owner: OwnerId, at: Timestamp) ->
         1 => Some(Event::Minted(Mint { owner, amount: taker.amount()?, reason: taker.text()? })),
         2..=11 => {
             let id = taker.id()?;
-            Some(Event::Charge { id, owner, event: take_charge_event(taker, kind, owner, at)? })
+            Some(Event::Charge { id, owner, event: take_charge_event(taker, kind, at)? })
         }
         12..=15 => {
             let id = taker.id()?;
-            Some(Event::Escrow { id, owner, event: take_escrow_event(taker, kind, owner)? })
+            Some(Event::Escrow { id, owner, event: take_escrow_event(taker, kind)? })
         }
         _ => None,
     }
 }
 
-fn take_charge_event(taker: &mut Taker<'_>, kind: u8, owner: OwnerId, at: Timestamp) -> Option<charge::Event> {
+fn take_charge_event(taker: &mut Taker<'_>, kind: u8, at: Timestamp) -> Option<charge::Event> {
     let ends = |taker: &mut Taker<'_>| Some(Timestamp::from_millis(at.millis().checked_add(taker.number()?)?));
     Some(match kind {
         2 => {
             let amount = taker.amount()?;
             let expires_at = ends(taker)?;
-            charge::Event::Reserved { owner, amount, terms: take_terms(taker)?, expires_at }
+            charge::Event::Reserved { amount, terms: take_terms(taker)?, expires_at }
         }
         3 => charge::Event::Started,
         4 => charge::Event::Increased { amount: taker.amount()? },
@@ -389,9 +389,9 @@ fn take_charge_event(taker: &mut Taker<'_>, kind: u8, owner: OwnerId, at: Timest
     })
 }
 
-fn take_escrow_event(taker: &mut Taker<'_>, kind: u8, owner: OwnerId) -> Option<escrow::Event> {
+fn take_escrow_event(taker: &mut Taker<'_>, kind: u8) -> Option<escrow::Event> {
     Some(match kind {
-        12 => escrow::Event::Held(Escrowed { owner, amount: taker.amount()?, feature: taker.id()? }),
+        12 => escrow::Event::Held(Escrowed { amount: taker.amount()?, feature: taker.id()? }),
         13 => escrow::Event::Settled { payee: taker.id()?, amount: taker.amount()? },
         14 => escrow::Event::Refunded { amount: taker.amount()? },
         15 => {

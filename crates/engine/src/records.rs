@@ -4,7 +4,7 @@ use crate::error::Refusal;
 use crate::record::Record;
 use holdfast_domain::charge::{Charge, Event as ChargeEvent};
 use holdfast_domain::escrow::{Escrow, Event as EscrowEvent};
-use holdfast_domain::{ChargeId, EscrowId, Event};
+use holdfast_domain::{ChargeId, EscrowId, Event, OwnerId};
 use holdfast_journal::{Batch, Disk, Location, open_segment, read_record, record_in};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,6 +12,9 @@ use std::io;
 
 /// Segment files kept open for look-ups.
 const OPEN_FILES_MAX: usize = 64;
+
+/// Frames whose memory is kept for others.
+const SPARE_FRAMES_MAX: usize = 2;
 
 /// A frame that has been decided and is not known to be durable yet.
 struct Pending {
@@ -24,26 +27,33 @@ struct Pending {
 pub(crate) struct Records<D: Disk> {
     disk: D,
     pending: VecDeque<Pending>,
+    /// The memory of frames that have become durable, for those to come.
+    memory: Vec<Vec<u8>>,
     files: RefCell<BTreeMap<u32, D::File>>,
 }
 
 impl<D: Disk> Records<D> {
     pub(crate) const fn new(disk: D) -> Self {
-        Self { disk, pending: VecDeque::new(), files: RefCell::new(BTreeMap::new()) }
+        Self { disk, pending: VecDeque::new(), memory: Vec::new(), files: RefCell::new(BTreeMap::new()) }
     }
 
     /// Keeps a closed batch readable until it is durable.
     pub(crate) fn keep(&mut self, batch: &Batch) {
         if !batch.is_empty() {
             let (start, end) = (batch.start(), batch.end().location);
-            self.pending.push_back(Pending { start, end, frame: batch.frame().to_vec() });
+            let mut frame = self.memory.pop().unwrap_or_default();
+            frame.clear();
+            frame.extend_from_slice(batch.frame());
+            self.pending.push_back(Pending { start, end, frame });
         }
     }
 
     /// Lets go of what is on the disk now.
     pub(crate) fn durable(&mut self, end: Location) {
-        while self.pending.front().is_some_and(|pending| pending.end <= end) {
-            self.pending.pop_front();
+        while let Some(Pending { frame, .. }) = self.pending.pop_front_if(|pending| pending.end <= end) {
+            if self.memory.len() < SPARE_FRAMES_MAX {
+                self.memory.push(frame);
+            }
         }
     }
 
@@ -87,27 +97,44 @@ impl<D: Disk> Records<D> {
         Ok(records)
     }
 
-    /// A closed charge, folded from its records; `None` if the records are another's.
-    pub(crate) fn charge(&self, id: ChargeId, last: Location, batch: &Batch) -> Result<Option<Charge>, Refusal> {
+    /// A closed charge and its owner, folded from its records; `None` if the records are another's.
+    pub(crate) fn charge(
+        &self,
+        id: ChargeId,
+        last: Location,
+        batch: &Batch,
+    ) -> Result<Option<(Charge, OwnerId)>, Refusal> {
         let corrupt = || Refusal::Unreadable(format!("the entries of reservation {id} do not follow each other"));
         let mut charge = None;
-        for record in self.life(last, batch)?.iter().rev() {
+        let records = self.life(last, batch)?;
+        for record in records.iter().rev() {
             let Some(event) = charge_event(&record.event, id) else { return Ok(None) };
             charge = Some(Charge::apply(charge, event).map_err(|_| corrupt())?);
         }
-        Ok(charge)
+        Ok(charge.zip(owner_of(&records)))
     }
 
-    /// A closed escrow, folded from its records; `None` if the records are another's.
-    pub(crate) fn escrow(&self, id: EscrowId, last: Location, batch: &Batch) -> Result<Option<Escrow>, Refusal> {
+    /// A closed escrow and its owner, folded from its records; `None` if the records are another's.
+    pub(crate) fn escrow(
+        &self,
+        id: EscrowId,
+        last: Location,
+        batch: &Batch,
+    ) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
         let corrupt = || Refusal::Unreadable(format!("the entries of escrow {id} do not follow each other"));
         let mut escrow = None;
-        for record in self.life(last, batch)?.iter().rev() {
+        let records = self.life(last, batch)?;
+        for record in records.iter().rev() {
             let Some(event) = escrow_event(&record.event, id) else { return Ok(None) };
             escrow = Some(Escrow::apply(escrow, event).map_err(|_| corrupt())?);
         }
-        Ok(escrow)
+        Ok(escrow.zip(owner_of(&records)))
     }
+}
+
+/// The owner of a life: a replay has checked that all of its records name the same one.
+fn owner_of(records: &[Record]) -> Option<OwnerId> {
+    records.first().map(|record| record.event.owner())
 }
 
 fn charge_event(event: &Event, of: ChargeId) -> Option<&ChargeEvent> {

@@ -8,7 +8,7 @@ use crate::keys::KeyHash;
 use crate::record::{put_terms, take_terms};
 use holdfast_domain::charge::{Charge, Hold, Stage};
 use holdfast_domain::escrow::{Escrow, Escrowed};
-use holdfast_domain::{Change, ChargeId, Timestamp};
+use holdfast_domain::{Change, ChargeId, EscrowId, OwnerId, Timestamp};
 use holdfast_journal::{Disk, DiskFile, JournalId, Location, failpoint, read_full};
 use std::io;
 
@@ -101,10 +101,10 @@ pub(crate) fn save<D: Disk>(disk: &D, journal: JournalId, snapshot: &Snapshot) -
         })?;
     }
     for open in charges.values() {
-        pen.write(|bytes| put_charge(bytes, open))?;
+        pen.write(|bytes| put_charge(bytes, open, owners.name(open.row)))?;
     }
     for open in escrows.values() {
-        pen.write(|bytes| put_escrow(bytes, open))?;
+        pen.write(|bytes| put_escrow(bytes, open, owners.name(open.row)))?;
     }
     pen.finish()?;
     failpoint::pass("snapshot.before_rename");
@@ -115,10 +115,10 @@ pub(crate) fn save<D: Disk>(disk: &D, journal: JournalId, snapshot: &Snapshot) -
     names.iter().skip(KEPT).try_for_each(|through| disk.remove(&file_name(*through)))
 }
 
-fn put_charge(bytes: &mut Vec<u8>, open: &OpenCharge) {
-    let Hold { owner, held, charged, uncollected, stage, terms, expires_at } = &open.hold;
+fn put_charge(bytes: &mut Vec<u8>, open: &OpenCharge, owner: &[u8]) {
+    let Hold { held, charged, uncollected, stage, terms, expires_at } = &open.hold;
     put_text(bytes, open.id.as_bytes());
-    put_text(bytes, owner.as_bytes());
+    put_text(bytes, owner);
     for number in [held.units(), charged.units(), uncollected.units(), expires_at.millis(), open.last.pack()] {
         put_number(bytes, number);
     }
@@ -129,10 +129,10 @@ fn put_charge(bytes: &mut Vec<u8>, open: &OpenCharge) {
     put_terms(bytes, terms);
 }
 
-fn put_escrow(bytes: &mut Vec<u8>, open: &OpenEscrow) {
-    let Escrowed { owner, amount, feature } = &open.escrowed;
+fn put_escrow(bytes: &mut Vec<u8>, open: &OpenEscrow, owner: &[u8]) {
+    let Escrowed { amount, feature } = &open.escrowed;
     put_text(bytes, open.id.as_bytes());
-    put_text(bytes, owner.as_bytes());
+    put_text(bytes, owner);
     put_text(bytes, feature.as_bytes());
     put_number(bytes, amount.units());
     put_number(bytes, open.last.pack());
@@ -202,13 +202,14 @@ fn parse(bytes: &[u8], journal: JournalId) -> Option<Loaded> {
         book.payees.find_or_insert(name, || payee);
     }
     for _ in 0..charges {
-        let (id, hold, last) = take_charge(&mut taker)?;
-        let row = book.owner_row(hold.owner)?;
+        let (id, owner, hold, last) = take_charge(&mut taker)?;
+        let row = book.owner_row(owner)?;
         book.put_charge(KeyHash::of_charge(id), id, &Charge::Held(hold), last, row);
     }
     for _ in 0..escrows {
-        let open = take_escrow(&mut taker)?;
-        book.put_escrow(KeyHash::of_escrow(open.id), open.id, &Escrow::Held(open.escrowed), open.last);
+        let (id, owner, escrowed, last) = take_escrow(&mut taker)?;
+        let row = book.owner_row(owner)?;
+        book.put_escrow(KeyHash::of_escrow(id), id, &Escrow::Held(escrowed), last, row);
     }
     taker.is_empty().then_some(Loaded { location, through, book })
 }
@@ -218,7 +219,7 @@ fn take_name<'a>(taker: &mut Taker<'a>) -> Option<&'a [u8]> {
     taker.bytes(length)
 }
 
-fn take_charge(taker: &mut Taker<'_>) -> Option<(ChargeId, Hold, Location)> {
+fn take_charge(taker: &mut Taker<'_>) -> Option<(ChargeId, OwnerId, Hold, Location)> {
     let (id, owner) = (taker.id()?, taker.id()?);
     let (held, charged, uncollected) = (taker.amount()?, taker.amount()?, taker.amount()?);
     let expires_at = Timestamp::from_millis(taker.number()?);
@@ -229,12 +230,12 @@ fn take_charge(taker: &mut Taker<'_>) -> Option<(ChargeId, Hold, Location)> {
         _ => return None,
     };
     let terms = take_terms(taker)?;
-    Some((id, Hold { owner, held, charged, uncollected, stage, terms, expires_at }, last))
+    Some((id, owner, Hold { held, charged, uncollected, stage, terms, expires_at }, last))
 }
 
-fn take_escrow(taker: &mut Taker<'_>) -> Option<OpenEscrow> {
+fn take_escrow(taker: &mut Taker<'_>) -> Option<(EscrowId, OwnerId, Escrowed, Location)> {
     let id = taker.id()?;
     let (owner, feature) = (taker.id()?, taker.id()?);
-    let escrowed = Escrowed { owner, feature, amount: taker.amount()? };
-    Some(OpenEscrow { id, escrowed, last: Location::unpack(taker.number()?) })
+    let escrowed = Escrowed { feature, amount: taker.amount()? };
+    Some((id, owner, escrowed, Location::unpack(taker.number()?)))
 }

@@ -129,6 +129,10 @@ impl<T: Clone> Table<T> {
         Row(row)
     }
 
+    pub(crate) fn name(&self, row: Row) -> &[u8] {
+        self.names.get(row.index())
+    }
+
     pub(crate) fn row(&self, row: Row) -> &T {
         self.rows.get(row.index()).expect("rows are never removed")
     }
@@ -151,6 +155,10 @@ impl<T: Clone> Table<T> {
 }
 
 impl<T: Clone> FrozenTable<T> {
+    pub(crate) fn name(&self, row: Row) -> &[u8] {
+        self.names.get(row.index())
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.rows.length
     }

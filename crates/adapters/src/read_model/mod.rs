@@ -8,7 +8,7 @@ mod query;
 
 pub use query::{AsOf, HistoryRow, Lookup, QueryError};
 
-use holdfast_domain::{Account, Change, Event, Kind, charge, escrow};
+use holdfast_domain::{Change, Event, Kind, Place, charge, escrow};
 use holdfast_engine::{Applied, LifeState, Located, Projection, ProjectionFailed, Record};
 use holdfast_journal::{JournalId, Location, failpoint};
 use rusqlite::{Connection, OptionalExtension, Statement, params};
@@ -220,13 +220,13 @@ impl Changes {
         let mut changes = Self { available: 0, held: 0, escrow: 0, payee: 0, revenue: 0, treasury: 0 };
         let Ok(postings) = record.event.postings() else { return changes };
         for posting in postings.iter() {
-            let column = match posting.account {
-                Account::Available(_) => &mut changes.available,
-                Account::Held(_) => &mut changes.held,
-                Account::Escrow(_) => &mut changes.escrow,
-                Account::Payee(_) => &mut changes.payee,
-                Account::Revenue => &mut changes.revenue,
-                Account::Treasury => &mut changes.treasury,
+            let column = match posting.place {
+                Place::Available => &mut changes.available,
+                Place::Held => &mut changes.held,
+                Place::Escrow => &mut changes.escrow,
+                Place::Payee => &mut changes.payee,
+                Place::Revenue => &mut changes.revenue,
+                Place::Treasury => &mut changes.treasury,
             };
             *column = Change::units(posting.change);
         }

@@ -99,9 +99,9 @@ fn day(from: u32, to: u32) -> Vec<(Option<String>, Command)> {
 fn folded(records: &[Record]) -> Vec<BTreeMap<String, Change>> {
     let mut balances: BTreeMap<String, Change> = BTreeMap::new();
     let fold = |record: &Record| {
-        for posting in record.event.postings().unwrap().iter() {
-            let balance = balances.entry(posting.account.to_string()).or_insert(Change::ZERO);
-            *balance = balance.checked_add(posting.change).unwrap();
+        for (account, change) in record.event.changes().unwrap() {
+            let balance = balances.entry(account.to_string()).or_insert(Change::ZERO);
+            *balance = balance.checked_add(change).unwrap();
         }
         balances.clone()
     };

@@ -1,14 +1,11 @@
 //! A charge whose hold has ended: what is left to know of it, and what a late result still does to it.
 
 use super::{Actual, Finality, Overrun, Refusal, Taken, Terms};
-use crate::id::OwnerId;
 use crate::money::{CreditUnit, Overflow};
 
 /// What is left to know of a charge whose hold has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed {
-    /// Whose charge it was.
-    pub owner: OwnerId,
     /// What was charged in all.
     pub charged: CreditUnit,
     /// What the work cost beyond what could be charged.

@@ -10,8 +10,6 @@ use crate::time::{Span, Timestamp};
 /// An open hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hold {
-    /// Whose credits are held.
-    pub owner: OwnerId,
     /// What is still set aside.
     pub held: CreditUnit,
     /// What partial commits have already charged.
@@ -53,18 +51,17 @@ pub struct Reserve {
 
 /// Decides a reserve. Whether the owner can pay for it is the guard of the entry that it becomes.
 pub fn reserve(request: &Reserve, now: Timestamp) -> Result<Event, Refusal> {
-    let Reserve { owner, amount, terms, ttl } = *request;
+    let Reserve { amount, terms, ttl, .. } = *request;
     if amount.is_zero() {
         return Err(Refusal::ZeroAmount);
     }
-    Ok(Event::Reserved { owner, amount, terms, expires_at: now.after(valid(ttl)?) })
+    Ok(Event::Reserved { amount, terms, expires_at: now.after(valid(ttl)?) })
 }
 
 impl Hold {
     /// The hold that a reserve opens.
-    pub(super) const fn open(owner: OwnerId, amount: CreditUnit, terms: Terms, expires_at: Timestamp) -> Self {
+    pub(super) const fn open(amount: CreditUnit, terms: Terms, expires_at: Timestamp) -> Self {
         Self {
-            owner,
             held: amount,
             charged: CreditUnit::ZERO,
             uncollected: CreditUnit::ZERO,
@@ -74,21 +71,21 @@ impl Hold {
         }
     }
 
-    pub(super) fn decide(&self, command: Command, context: &Context) -> Result<Event, Refusal> {
+    pub(super) fn decide(&self, command: &Command, context: &Context) -> Result<Event, Refusal> {
         match command {
             Command::Start if self.stage == Stage::Reserved => Ok(Event::Started),
             Command::Increase { amount } if amount.is_zero() => Err(Refusal::ZeroAmount),
             Command::Increase { amount } => {
-                self.increased(amount)?;
-                Ok(Event::Increased { amount })
+                self.increased(*amount)?;
+                Ok(Event::Increased { amount: *amount })
             }
             Command::Extend { ttl } => {
-                let expires_at = context.now.after(valid(ttl)?).max(self.expires_at);
+                let expires_at = context.now.after(valid(*ttl)?).max(self.expires_at);
                 Ok(Event::Extended { expires_at })
             }
             Command::Commit { actual, finality } => {
-                let taken = self.commit(actual, finality, context.available)?;
-                Ok(Event::Committed { taken, finality })
+                let taken = self.commit(*actual, *finality, context.available)?;
+                Ok(Event::Committed { taken, finality: *finality })
             }
             Command::Release => Ok(Event::Released { returned: self.held }),
             // Whoever asks may have looked before the hold was extended, so the time is checked here, in its turn.
@@ -202,8 +199,8 @@ impl Hold {
     }
 
     const fn close(self, returned: CreditUnit, ended: Ended) -> Closed {
-        let Self { owner, charged, uncollected, terms, .. } = self;
-        Closed { owner, charged, uncollected, returned, late: CreditUnit::ZERO, ended, terms }
+        let Self { charged, uncollected, terms, .. } = self;
+        Closed { charged, uncollected, returned, late: CreditUnit::ZERO, ended, terms }
     }
 }
 

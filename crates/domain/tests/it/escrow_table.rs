@@ -4,7 +4,7 @@
 
 use crate::table::{credits, id, read, rows};
 use holdfast_domain::Escrow;
-use holdfast_domain::escrow::{CannotFollow, Command, Escrowed, Event, Refusal, State, hold};
+use holdfast_domain::escrow::{CannotFollow, Command, Escrowed, Event, Hold, Refusal, State, hold};
 
 /// What is asked of every state: an escrow of 100.
 const COMMANDS: [&str; 10] = [
@@ -48,10 +48,10 @@ fn an_escrow_that_has_ended_refuses_everything_and_says_how_it_ended() {
 
 #[test]
 fn an_escrow_of_nothing_is_refused() {
-    assert_eq!(hold(&escrowed("0")), Err(Refusal::ZeroAmount));
+    assert_eq!(hold(&asked("0")), Err(Refusal::ZeroAmount));
     for amount in ["0.000001", "100", "1000000000000"] {
         let event = Event::Held(escrowed(amount));
-        assert_eq!(hold(&escrowed(amount)), Ok(event));
+        assert_eq!(hold(&asked(amount)), Ok(event));
         assert_eq!(Escrow::apply(None, &event), Ok(Escrow::Held(escrowed(amount))));
     }
 }
@@ -116,7 +116,7 @@ fn check(state: &str, table: &str) {
 }
 
 fn escrowed(amount: &str) -> Escrowed {
-    Escrowed { owner: id("alice"), amount: credits(amount).expect("an amount"), feature: id("solo") }
+    Escrowed { amount: credits(amount).expect("an amount"), feature: id("solo") }
 }
 
 fn escrow(state: &str) -> Escrow {
@@ -162,4 +162,8 @@ fn parse_event(words: &[&str]) -> Option<Event> {
         }
         _ => return None,
     })
+}
+
+fn asked(amount: &str) -> Hold {
+    Hold { owner: id("alice"), amount: credits(amount).expect("an amount"), feature: id("solo") }
 }

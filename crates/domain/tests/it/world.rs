@@ -7,13 +7,13 @@ use crate::table::{id, reason};
 use holdfast_domain::charge::{
     self, Actual, Closed, Command, Context, Finality, OnExpiry, Overrun, Refusal, Reserve, Terms, reserve,
 };
-use holdfast_domain::escrow::{self, Escrowed};
+use holdfast_domain::escrow::{self, Hold};
 use holdfast_domain::{
-    AMOUNT_MAX, Account, Charge, ChargeId, CreditUnit, CreditsPerUsd, Entry, Escrow, EscrowId, Event, Guard, Mint,
-    OwnerId, Price, Rates, Span, Timestamp, Usage,
+    AMOUNT_MAX, Account, Charge, ChargeId, CreditUnit, CreditsPerUsd, Escrow, EscrowId, Event, Guard, Mint, OwnerId,
+    Price, Rates, Span, Timestamp, Usage,
 };
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Balances in millionths of a credit, wide enough that no sum here can overflow.
 pub(crate) type Book = BTreeMap<Account, i128>;
@@ -24,7 +24,7 @@ pub(crate) enum Step {
     Mint(Mint),
     Reserve(ChargeId, Reserve),
     Charge(ChargeId, Command),
-    Hold(EscrowId, Escrowed),
+    Hold(EscrowId, Hold),
     Escrow(EscrowId, escrow::Command),
     Wait(Span),
 }
@@ -35,7 +35,7 @@ pub(crate) struct World {
     now: Timestamp,
     pub(crate) book: Book,
     pub(crate) charges: BTreeMap<ChargeId, Story>,
-    pub(crate) escrows: BTreeMap<EscrowId, Escrow>,
+    pub(crate) escrows: BTreeMap<EscrowId, (Escrow, OwnerId)>,
     pub(crate) minted: BTreeMap<OwnerId, i128>,
     /// What each owner's escrows have paid to payees.
     pub(crate) paid_out: BTreeMap<OwnerId, i128>,
@@ -45,6 +45,7 @@ pub(crate) struct World {
 #[derive(Debug)]
 pub(crate) struct Story {
     pub(crate) charge: Charge,
+    pub(crate) owner: OwnerId,
     pub(crate) reserved: Terms,
     pub(crate) chapters: Vec<Chapter>,
     pub(crate) cost: i128,
@@ -64,7 +65,7 @@ pub(crate) struct Chapter {
 /// An entry that was decided, and whether the naive book let it in.
 #[derive(Debug)]
 pub(crate) struct Tried {
-    pub(crate) entry: Entry,
+    pub(crate) event: Event,
     pub(crate) admitted: bool,
     /// The balances as they are, or would be, after it.
     pub(crate) after: Book,
@@ -85,17 +86,16 @@ impl World {
     /// Takes a step. `None`: the rules refused it before there was an entry.
     pub(crate) fn take(&mut self, step: &Step) -> Option<Tried> {
         let event = self.decide(step)?;
-        let entry = Entry::of(event).expect("whatever is decided balances");
         let mut after = self.book.clone();
-        for posting in entry.postings().iter() {
-            *after.entry(posting.account).or_insert(0) += i128::from(posting.change.units());
+        for (account, change) in event.changes().expect("whatever is decided balances") {
+            *after.entry(account).or_insert(0) += i128::from(change.units());
         }
-        let admitted = floors(&entry).all(|account| after[&account] >= 0);
+        let admitted = floors(&event).iter().all(|account| after[account] >= 0);
         if admitted {
-            self.admit(step, entry.event());
+            self.admit(step, &event);
             self.book.clone_from(&after);
         }
-        Some(Tried { entry, admitted, after })
+        Some(Tried { event, admitted, after })
     }
 
     fn decide(&mut self, step: &Step) -> Option<Event> {
@@ -107,18 +107,18 @@ impl World {
                 Some(Event::Charge { id: *id, owner: request.owner, event })
             }
             Step::Charge(id, command) => {
-                let charge = self.charges.get(id)?.charge;
-                let event = self.decide_charge(&charge, command).ok()?;
-                Some(Event::Charge { id: *id, owner: charge.owner(), event })
+                let Story { charge, owner, .. } = self.charges.get(id)?;
+                let event = self.decide_charge(charge, *owner, command).ok()?;
+                Some(Event::Charge { id: *id, owner: *owner, event })
             }
             Step::Hold(id, _) if self.escrows.contains_key(id) => None,
             Step::Hold(id, request) => {
                 Some(Event::Escrow { id: *id, owner: request.owner, event: escrow::hold(request).ok()? })
             }
             Step::Escrow(id, command) => {
-                let escrow = self.escrows.get(id)?;
+                let (escrow, owner) = self.escrows.get(id)?;
                 let event = escrow.decide(*command).ok()?;
-                Some(Event::Escrow { id: *id, owner: escrow.escrowed().owner, event })
+                Some(Event::Escrow { id: *id, owner: *owner, event })
             }
             Step::Wait(span) => {
                 self.now = self.now.after(*span);
@@ -127,21 +127,21 @@ impl World {
         }
     }
 
-    fn decide_charge(&self, charge: &Charge, command: &Command) -> Result<charge::Event, Refusal> {
-        let available = self.balance(Account::Available(charge.owner())).clamp(0, i128::from(AMOUNT_MAX));
+    fn decide_charge(&self, charge: &Charge, owner: OwnerId, command: &Command) -> Result<charge::Event, Refusal> {
+        let available = self.balance(Account::Available(owner)).clamp(0, i128::from(AMOUNT_MAX));
         let available = u64::try_from(available).ok().and_then(|units| CreditUnit::new(units).ok());
         let context = Context { now: self.now, available: available.expect("clamped") };
-        charge.decide(command.clone(), &context)
+        charge.decide(command, &context)
     }
 
     fn admit(&mut self, step: &Step, event: &Event) {
         match event {
             Event::Minted(mint) => *self.minted.entry(mint.owner).or_insert(0) += units(mint.amount),
-            Event::Charge { id, event, .. } => self.admit_charge(*id, step, event),
+            Event::Charge { id, owner, event } => self.admit_charge(*id, *owner, step, event),
             Event::Escrow { id, owner, event } => {
-                let before = self.escrows.get(id).copied();
+                let before = self.escrows.get(id).map(|(escrow, _)| *escrow);
                 let after = Escrow::apply(before, event).expect("whatever is decided can follow");
-                self.escrows.insert(*id, after);
+                self.escrows.insert(*id, (after, *owner));
                 *self.paid_out.entry(*owner).or_insert(0) += match event {
                     escrow::Event::Settled { amount, .. } => units(*amount),
                     escrow::Event::PartiallySettled { settled, .. } => units(*settled),
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    fn admit_charge(&mut self, id: ChargeId, step: &Step, event: &charge::Event) {
+    fn admit_charge(&mut self, id: ChargeId, owner: OwnerId, step: &Step, event: &charge::Event) {
         let before = self.charges.get(&id).map(|story| story.charge);
         let after = Charge::apply(before, event).expect("whatever is decided can follow");
         let command = match step {
@@ -161,6 +161,7 @@ impl World {
         let reserved = terms(&after);
         let story = self.charges.entry(id).or_insert(Story {
             charge: after,
+            owner,
             reserved,
             chapters: Vec::new(),
             cost: 0,
@@ -178,8 +179,10 @@ impl World {
 }
 
 /// The accounts whose floor an entry asks for.
-pub(crate) fn floors(entry: &Entry) -> impl Iterator<Item = Account> {
-    entry.floors().map(|Guard::Floor(account)| account)
+pub(crate) fn floors(event: &Event) -> BTreeSet<Account> {
+    let postings = event.postings().expect("whatever is decided balances");
+    let account = |Guard::Floor(place)| event.account(place).expect("what an entry posts to, it names");
+    postings.floors().map(account).collect()
 }
 
 /// What an accepted command made the work cost: what the caller said, or, when expiry charges, the rest of the hold.
@@ -283,7 +286,7 @@ fn step() -> impl Strategy<Value = Step> {
     let size = prop_oneof![1 => Just(small(40)), 1 => Just(small(80)), 1 => amount(120)];
     let escrowed = (escrow_id(), owner(), size).prop_map(|(escrow, owner, amount)| {
         let feature = id("solo");
-        Step::Hold(escrow, Escrowed { owner, amount, feature })
+        Step::Hold(escrow, Hold { owner, amount, feature })
     });
     prop_oneof![
         2 => minted,

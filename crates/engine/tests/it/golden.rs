@@ -44,7 +44,7 @@ fn records() -> Vec<(&'static str, Record)> {
     let expires_at = Timestamp::from_millis(1_790_000_060_000);
     let taken = Taken { from_hold: cu("3"), from_available: cu("1"), returned: cu("2"), uncollected: cu("0.5") };
     let payee = "bob".parse().unwrap();
-    let reserved = |terms| C::Reserved { owner: owner("alice"), amount: cu("5"), terms, expires_at };
+    let reserved = |terms| C::Reserved { amount: cu("5"), terms, expires_at };
     vec![
         (
             "credit_mint",
@@ -65,11 +65,7 @@ fn records() -> Vec<(&'static str, Record)> {
         (
             "escrow_hold",
             of_escrow(
-                escrow::Event::Held(Escrowed {
-                    owner: owner("alice"),
-                    amount: cu("5"),
-                    feature: "chat".parse().unwrap(),
-                }),
+                escrow::Event::Held(Escrowed { amount: cu("5"), feature: "chat".parse().unwrap() }),
                 escrow::State::Held,
             ),
         ),

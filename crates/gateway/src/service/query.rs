@@ -78,23 +78,24 @@ impl Service {
     async fn reservations(&self, account: Option<&str>, limit: Option<u64>) -> Result<HoldsBody, Problem> {
         let (owner, limit) = (parse::id_if_any("account", account)?, page(limit)?);
         let holds = self.ask(move |view| view.open_charges(owner, limit)).await?;
-        Ok(HoldsBody { reservations: holds.iter().map(|(id, hold)| HoldBody::new(*id, hold)).collect() })
+        Ok(HoldsBody { reservations: holds.iter().map(|(id, owner, hold)| HoldBody::new(*id, *owner, hold)).collect() })
     }
 
     async fn reservation(&self, id: &str) -> Result<ReservationBody, Problem> {
         let id: ChargeId = parse::id("id", id)?;
         let (charge, life) = self.ask(move |view| (view.charge(id), view.life(id))).await?;
-        let charge = charge?.ok_or(Refusal::UnknownCharge)?;
-        Ok(reservation_body(id, &charge, &life?))
+        let (charge, owner) = charge?.ok_or(Refusal::UnknownCharge)?;
+        Ok(reservation_body(id, owner, &charge, &life?))
     }
 
     async fn escrow(&self, id: &str) -> Result<EscrowBody, Problem> {
         let id: EscrowId = parse::id("escrow_id", id)?;
-        let escrow = self.ask(move |view| view.escrow(id)).await??.ok_or(Refusal::UnknownEscrow)?;
+        let found = self.ask(move |view| view.escrow(id)).await??;
+        let (escrow, owner) = found.ok_or(Refusal::UnknownEscrow)?;
         let escrowed = escrow.escrowed();
         Ok(EscrowBody {
             escrow_id: id.to_string(),
-            account: Shown(escrowed.owner),
+            account: Shown(owner),
             state: escrow.state().name(),
             amount_cu: Shown(escrowed.amount),
             feature: escrowed.feature.to_string(),
@@ -253,8 +254,8 @@ fn newest_before(lookup: &Lookup, account: &Account, last: u64, before: Option<u
     Ok(from)
 }
 
-fn reservation_body(id: ChargeId, charge: &Charge, life: &[Record]) -> ReservationBody {
-    let (account, state) = (Shown(charge.owner()), charge.state().name());
+fn reservation_body(id: ChargeId, owner: OwnerId, charge: &Charge, life: &[Record]) -> ReservationBody {
+    let (account, state) = (Shown(owner), charge.state().name());
     let life = life.iter().map(|record| EntryBody::of(record, None)).collect();
     match charge {
         Charge::Held(hold) => ReservationBody {

@@ -186,10 +186,10 @@ pub(crate) struct HoldBody {
 }
 
 impl HoldBody {
-    pub(crate) const fn new(id: ChargeId, hold: &Hold) -> Self {
+    pub(crate) const fn new(id: ChargeId, owner: OwnerId, hold: &Hold) -> Self {
         Self {
             id: Shown(id),
-            account: Shown(hold.owner),
+            account: Shown(owner),
             held_cu: Shown(hold.held),
             charged_cu: Shown(hold.charged),
             stage: stage_name(hold.stage),

@@ -53,10 +53,7 @@ impl FrameBody {
 impl EntryBody {
     /// The entry, and its frame if it was read from one.
     pub(crate) fn of(record: &Record, frame: Option<FrameBody>) -> Self {
-        let posting = |posting: &holdfast_domain::Posting| PostingBody {
-            account: Shown(posting.account),
-            change_cu: Shown(posting.change),
-        };
+        let posting = |(account, change)| PostingBody { account: Shown(account), change_cu: Shown(change) };
         Self {
             offset: record.offset,
             kind: record.event.kind().name(),
@@ -66,7 +63,7 @@ impl EntryBody {
             correlation_id: record.correlation(),
             account: Shown(record.event.owner()),
             state: record.state.name(),
-            postings: record.event.postings().map(|found| found.iter().map(posting).collect()).unwrap_or_default(),
+            postings: record.event.changes().map(|found| found.map(posting).collect()).unwrap_or_default(),
             available_cu: Shown(record.owner.available.balance),
             held_cu: Shown(record.owner.held),
             payee_available_cu: record.payee.map(|payee| Shown(payee.balance)),

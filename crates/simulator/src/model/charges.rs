@@ -126,7 +126,6 @@ impl Model {
             last: 0,
         };
         let event = ChargeEvent::Reserved {
-            owner: reserve.owner,
             amount: reserve.amount,
             terms: reserve.terms,
             expires_at: Timestamp::from_millis(expires_at),

@@ -2,7 +2,7 @@
 //! partial.
 
 use super::{Draft, Life, Model, Moves, No, invalid_amount, units};
-use holdfast_domain::escrow::{Command, Escrowed, Event as EscrowEvent, State};
+use holdfast_domain::escrow::{Command, Escrowed, Event as EscrowEvent, Hold, State};
 use holdfast_domain::{CreditUnit, EscrowId, Event, OwnerId};
 use holdfast_engine::Refusal;
 
@@ -17,7 +17,7 @@ pub(crate) struct EscrowRow {
 }
 
 impl Model {
-    pub(super) fn hold(&self, id: EscrowId, hold: &Escrowed) -> Result<Draft, No> {
+    pub(super) fn hold(&self, id: EscrowId, hold: &Hold) -> Result<Draft, No> {
         if self.escrows.contains_key(&id) {
             return Err(Refusal::KeyReused.into());
         }
@@ -28,7 +28,7 @@ impl Model {
         let amount = units(hold.amount);
         let row = EscrowRow { owner: hold.owner, amount: hold.amount, state: State::Held, last: 0 };
         let moves = Moves { available: -amount, escrowed: amount, ..Moves::default() };
-        Ok(draft(id, row, EscrowEvent::Held(*hold), moves))
+        Ok(draft(id, row, EscrowEvent::Held(Escrowed { amount: hold.amount, feature: hold.feature }), moves))
     }
 
     pub(super) fn move_escrow(&self, id: EscrowId, command: Command, has_key: bool) -> Result<Draft, No> {

@@ -71,14 +71,14 @@ impl World {
                 }
             }
             for (id, state) in self.model.charges().skip(skipped).step_by(4) {
-                let found = view.charge(id).map(|found| found.map(|charge| charge.state()));
+                let found = view.charge(id).map(|found| found.map(|(charge, _)| charge.state()));
                 if found.as_ref().is_ok_and(|found| *found == Some(state)) {
                     continue;
                 }
                 return Err((Check::WrongBooks, format!("reservation {id} is {found:?}, not {state}")));
             }
             for (id, state) in self.model.escrows().skip(skipped).step_by(4) {
-                let found = view.escrow(id).map(|found| found.map(|escrow| escrow.state()));
+                let found = view.escrow(id).map(|found| found.map(|(escrow, _)| escrow.state()));
                 if found.as_ref().is_ok_and(|found| *found == Some(state)) {
                     continue;
                 }
