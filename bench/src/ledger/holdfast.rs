@@ -7,7 +7,7 @@ use crate::error::BenchError;
 use crate::plan::Plan;
 use holdfast_adapters::{ReadModel, SystemClock};
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
-use holdfast_domain::{ChargeId, CreditUnit, Id, IdKind, Label, OwnerId};
+use holdfast_domain::{Budgets, ChargeId, CreditUnit, Id, IdKind, Label, OwnerId};
 use holdfast_engine::recovery::{self, OpenConfig};
 use holdfast_engine::{Answer, Command, Engine, Limits, Outcome as Done, Policy, Request, TTL_DEFAULT};
 use holdfast_journal::{Config, JournalId, LocalDisk, SEGMENT_BYTES};
@@ -193,7 +193,8 @@ fn mint(to: u64, amount: u64) -> Request {
 #[must_use]
 pub fn reserve(order: &Order) -> Request {
     let terms = Terms { rates: None, overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
-    let reserve = Reserve { owner: payer(order.payer), amount: units(HELD), terms, ttl: TTL_DEFAULT };
+    let reserve =
+        Reserve { owner: payer(order.payer), amount: units(HELD), terms, ttl: TTL_DEFAULT, budgets: Budgets::NONE };
     Request { key: None, actor: actor(), command: Command::Reserve { charge: charge(order.hold), reserve } }
 }
 

@@ -31,6 +31,7 @@ pub use closed::{Closed, Ended};
 pub use hold::{Hold, Reserve, Stage, TTL_MAX, reserve};
 pub use terms::{OnExpiry, Overrun, Terms};
 
+use crate::budget::Budgets;
 use crate::id::Reason;
 use crate::money::{CreditUnit, Overflow};
 use crate::price::Usage;
@@ -99,6 +100,8 @@ impl Charge {
                 | Self::Released(_)
                 | Self::AutoReleased(_),
                 Command::Start
+                | Command::Note { .. }
+                | Command::Abandon
                 | Command::Increase { .. }
                 | Command::Extend { .. }
                 | Command::Commit { .. }
@@ -115,7 +118,7 @@ impl Charge {
     pub fn apply(charge: Option<Self>, event: &Event) -> Result<Self, CannotFollow> {
         let cannot_follow = CannotFollow { state: charge.map(|charge| charge.state()) };
         let next = match (charge, event) {
-            (None, Event::Reserved { amount, terms, expires_at }) if !amount.is_zero() => {
+            (None, Event::Reserved { amount, terms, expires_at, budgets: _ }) if !amount.is_zero() => {
                 Some(Self::Held(Hold::open(*amount, *terms, *expires_at)))
             }
             (Some(Self::Held(hold)), event) => hold.apply(event),
@@ -148,6 +151,13 @@ impl Charge {
 pub enum Command {
     /// The work has been sent upstream.
     Start,
+    /// Note how much has been delivered so far, in case nobody can tell later.
+    Note {
+        /// Its cost.
+        actual: Actual,
+    },
+    /// Whoever did the work is gone: charge what was noted, give the rest back.
+    Abandon,
     /// Hold more.
     Increase {
         /// By how much.
@@ -212,9 +222,16 @@ pub enum Event {
         terms: Terms,
         /// When it ends by itself.
         expires_at: Timestamp,
+        /// What it counts against.
+        budgets: Budgets,
     },
     /// Work was sent upstream.
     Started,
+    /// It was noted how much work has been delivered so far.
+    Noted {
+        /// What it costs.
+        cost: CreditUnit,
+    },
     /// More was set aside.
     Increased {
         /// By how much.

@@ -7,6 +7,7 @@
 //! - **One owner**: an event names one, and its postings name places, so none can post to another's accounts.
 
 use crate::account::Account;
+use crate::budget::Budget;
 use crate::charge::{self, Finality, Taken};
 use crate::escrow;
 use crate::id::{ChargeId, EscrowId, OwnerId, PayeeId, Reason};
@@ -73,6 +74,7 @@ pub enum Kind {
     BillingVoid,
     BillingFinalizeAck,
     BillingFinalizeFail,
+    BillingProgress,
     EscrowHold,
     EscrowSettle,
     EscrowRefund,
@@ -95,6 +97,7 @@ impl Kind {
             Self::BillingVoid => "billing_void",
             Self::BillingFinalizeAck => "billing_finalize_ack",
             Self::BillingFinalizeFail => "billing_finalize_fail",
+            Self::BillingProgress => "billing_progress",
             Self::EscrowHold => "escrow_hold",
             Self::EscrowSettle => "escrow_settle",
             Self::EscrowRefund => "escrow_refund",
@@ -118,6 +121,7 @@ impl Event {
             Self::Charge { event, .. } => match event {
                 charge::Event::Reserved { .. } => Kind::BillingReserve,
                 charge::Event::Started => Kind::BillingStart,
+                charge::Event::Noted { .. } => Kind::BillingProgress,
                 charge::Event::Increased { .. } => Kind::BillingIncrease,
                 charge::Event::Extended { .. } => Kind::BillingExtend,
                 charge::Event::Committed { .. } => Kind::BillingCommit,
@@ -142,6 +146,15 @@ impl Event {
         match self {
             Self::Minted(mint) => mint.owner,
             Self::Charge { owner, .. } | Self::Escrow { owner, .. } => *owner,
+        }
+    }
+
+    /// What the charge that it begins counts against.
+    #[must_use]
+    pub fn budgets(&self) -> &[Budget] {
+        match self {
+            Self::Charge { event: charge::Event::Reserved { budgets, .. }, .. } => budgets.as_slice(),
+            Self::Minted(_) | Self::Charge { .. } | Self::Escrow { .. } => &[],
         }
     }
 
@@ -200,6 +213,7 @@ fn charge_postings(event: &charge::Event) -> Result<Postings, Unbalanced> {
         charge::Event::Voided { returned, .. } => moved(*returned, Place::Revenue, available),
         charge::Event::Committed { taken, finality: Finality::Final | Finality::Partial } => commit_postings(taken),
         charge::Event::Started
+        | charge::Event::Noted { .. }
         | charge::Event::Extended { .. }
         | charge::Event::Acked
         | charge::Event::Failed { .. } => Ok(Postings::NONE),
@@ -321,6 +335,12 @@ impl Postings {
             }
         }
         if sum == Change::ZERO { Ok(Self { postings: kept }) } else { Err(Unbalanced) }
+    }
+
+    /// The change at one place.
+    #[must_use]
+    pub fn at(&self, place: Place) -> Change {
+        self.iter().find(|posting| posting.place == place).map_or(Change::ZERO, |posting| posting.change)
     }
 
     /// Each posting.

@@ -41,6 +41,8 @@ id_kinds! {
     OfEscrow as EscrowId, "escrow id";
     /// Who earns an escrow.
     Payee as PayeeId, "payee id";
+    /// In whose name a budget is: a key, a user, a team, an organisation.
+    OfBudget as BudgetId, "budget id";
     /// A caller's idempotency key.
     OfKey as Key, "idempotency key";
     /// A short tag without spaces: a feature type, a model's name in a path.
@@ -197,6 +199,7 @@ mod tests {
         check::<OfCharge>("reservation id");
         check::<OfEscrow>("escrow id");
         check::<Payee>("payee id");
+        check::<OfBudget>("budget id");
         check::<OfKey>("idempotency key");
         check::<Tag>("label");
     }

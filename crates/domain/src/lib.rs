@@ -10,6 +10,7 @@
 #![deny(clippy::float_arithmetic, clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
 
 mod account;
+pub mod budget;
 pub mod charge;
 mod entry;
 pub mod escrow;
@@ -19,13 +20,14 @@ mod price;
 mod time;
 
 pub use account::{Account, NotAnAccount};
+pub use budget::{Budget, Budgets};
 pub use charge::Charge;
 pub use entry::{Event, Guard, Kind, Mint, Place, Posting, Postings, Side, Unbalanced, ZeroMint, mint};
 pub use escrow::Escrow;
 pub use id::{
-    ChargeId, EscrowId, ID_BYTES_MAX, Id, IdKind, Key, Label, NotAText, NotAnId, OwnerId, PayeeId, Reason,
+    BudgetId, ChargeId, EscrowId, ID_BYTES_MAX, Id, IdKind, Key, Label, NotAText, NotAnId, OwnerId, PayeeId, Reason,
     TEXT_BYTES_MAX, Text,
 };
 pub use money::{AMOUNT_MAX, Change, CreditUnit, MicroUsd, MicroUsdc, Money, NotMoney, Overflow};
 pub use price::{CreditsPerUsd, NotAPrice, Price, Rates, Rounding, Tokens, Usage};
-pub use time::{Span, Timestamp};
+pub use time::{Day, Span, Timestamp};

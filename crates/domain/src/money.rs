@@ -205,6 +205,11 @@ impl Change {
         Self(Self::plus(amount).0.checked_neg().expect("AMOUNT_MAX fits i64 with either sign"))
     }
 
+    /// The same change the other way.
+    pub fn negated(self) -> Result<Self, Overflow> {
+        self.0.checked_neg().map(Self).ok_or(Overflow)
+    }
+
     /// The sum, if it is in range.
     pub fn checked_add(self, other: Self) -> Result<Self, Overflow> {
         self.0.checked_add(other.0).map(Self).ok_or(Overflow)

@@ -29,6 +29,35 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// The day (UTC) that it is in.
+    #[must_use]
+    pub const fn day(self) -> Day {
+        Day(self.0 / Span::DAY.0)
+    }
+}
+
+/// A day (UTC): days since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(u64);
+
+impl Day {
+    /// The day of the epoch, before every real one.
+    pub const EPOCH: Self = Self(0);
+
+    /// A day from its number.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Days since the Unix epoch.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)

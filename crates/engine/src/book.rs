@@ -10,10 +10,12 @@ use crate::expiry::{Expiries, Moment};
 use crate::keys::{HashedMap, KeyHash};
 use crate::record::{Link, OwnerLink, Record};
 use crate::table::{FrozenTable, Row, Table};
+use holdfast_domain::budget::{BUDGETS_MAX, Used};
 use holdfast_domain::charge::{Charge, Hold};
 use holdfast_domain::escrow::{Escrow, Escrowed};
 use holdfast_domain::{
-    Change, ChargeId, CreditUnit, EscrowId, Event, Guard, Overflow, OwnerId, PayeeId, Place, Postings, Timestamp,
+    Budget, BudgetId, Change, ChargeId, CreditUnit, Day, EscrowId, Event, Guard, Overflow, OwnerId, PayeeId, Place,
+    Postings, Timestamp,
 };
 use holdfast_journal::Location;
 use std::sync::Arc;
@@ -55,6 +57,54 @@ pub(crate) struct OpenCharge {
     pub(crate) last: Location,
     /// Its owner's.
     pub(crate) row: Row,
+    /// What it counts against.
+    pub(crate) budgeted: Budgeted,
+}
+
+impl OpenCharge {
+    pub(crate) const fn standing(&self) -> Standing {
+        Standing { last: self.last, row: self.row, budgeted: self.budgeted }
+    }
+}
+
+impl OpenEscrow {
+    pub(crate) const fn standing(&self) -> Standing {
+        Standing { last: self.last, row: self.row, budgeted: Budgeted::NONE }
+    }
+}
+
+/// What the book knows of a life besides its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Its newest record.
+    pub(crate) last: Location,
+    /// Its owner's.
+    pub(crate) row: Row,
+    /// What it counts against.
+    pub(crate) budgeted: Budgeted,
+}
+
+/// The budgets that a charge counts against, and since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Budgeted {
+    rows: [Option<Row>; BUDGETS_MAX],
+    pub(crate) reserved: Day,
+}
+
+impl Budgeted {
+    pub(crate) const NONE: Self = Self { rows: [None; BUDGETS_MAX], reserved: Day::EPOCH };
+
+    pub(crate) fn new(rows: impl Iterator<Item = Row>, reserved: Day) -> Self {
+        let mut budgeted = Self { reserved, ..Self::NONE };
+        for (free, row) in budgeted.rows.iter_mut().zip(rows) {
+            *free = Some(row);
+        }
+        budgeted
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row> {
+        self.rows.iter().flatten().copied()
+    }
 }
 
 /// An open escrow.
@@ -67,6 +117,9 @@ pub(crate) struct OpenEscrow {
     /// Its owner's.
     pub(crate) row: Row,
 }
+
+/// What budgets have used after an entry.
+pub(crate) struct Spent([Option<(Row, Used)>; BUDGETS_MAX]);
 
 const SHARDS: usize = 64;
 
@@ -118,6 +171,7 @@ pub(crate) struct FrozenBook {
     pub(crate) system: System,
     pub(crate) owners: FrozenTable<Owner>,
     pub(crate) payees: FrozenTable<Payee>,
+    pub(crate) budgets: FrozenTable<Used>,
     pub(crate) charges: Shards<OpenCharge>,
     pub(crate) escrows: Shards<OpenEscrow>,
     pub(crate) last_at: Timestamp,
@@ -128,6 +182,7 @@ pub(crate) struct Book {
     pub(crate) system: System,
     pub(crate) owners: Table<Owner>,
     pub(crate) payees: Table<Payee>,
+    pub(crate) budgets: Table<Used>,
     pub(crate) charges: Shards<OpenCharge>,
     pub(crate) escrows: Shards<OpenEscrow>,
     expiries: Expiries,
@@ -190,6 +245,7 @@ impl Book {
             system: System { revenue: Change::ZERO, treasury: Change::ZERO, escrowed: Change::ZERO },
             owners: Table::new(),
             payees: Table::new(),
+            budgets: Table::new(),
             charges: Shards::new(),
             escrows: Shards::new(),
             expiries: Expiries::new(),
@@ -268,11 +324,52 @@ impl Book {
         row
     }
 
-    /// Puts a charge in its new state: open charges are kept here, closed ones are on the disk. `row` is its owner's.
-    pub(crate) fn put_charge(&mut self, key: KeyHash, id: ChargeId, charge: &Charge, last: Location, row: Row) {
+    /// What a budget has used.
+    pub(crate) fn used(&self, budget: BudgetId) -> Used {
+        self.budgets.find(budget.as_bytes()).map_or(Used::NOTHING, |row| *self.budgets.row(row))
+    }
+
+    /// Refuses `amount` more if one of the budgets does not admit it.
+    pub(crate) fn check_budgets(&self, budgets: &[Budget], amount: CreditUnit, day: Day) -> Result<(), Refusal> {
+        let admits = |budget: &Budget| self.used(budget.id).admits(budget, amount, day);
+        budgets.iter().try_for_each(admits).map_err(|over| Refusal::BudgetExceeded { over, required: amount })
+    }
+
+    /// The budgets that an older charge, reserved on `day`, counts against.
+    pub(crate) fn known_budgets(&self, budgets: &[Budget], day: Day) -> Budgeted {
+        Budgeted::new(budgets.iter().filter_map(|budget| self.budgets.find(budget.id.as_bytes())), day)
+    }
+
+    /// The budgets that a charge reserved on `day` counts against from now on.
+    pub(crate) fn count_against(&mut self, budgets: &[Budget], day: Day) -> Budgeted {
+        let row = |budget: &Budget| self.budgets.find_or_insert(budget.id.as_bytes(), || Used::NOTHING);
+        Budgeted::new(budgets.iter().map(row), day)
+    }
+
+    /// What the budgets have used after an entry of `day` that changes what the owner can spend by `available`.
+    pub(crate) fn spend(&self, budgeted: &Budgeted, available: Change, day: Day) -> Result<Spent, Overflow> {
+        let mut spent = [None; BUDGETS_MAX];
+        if available != Change::ZERO {
+            for (after, row) in spent.iter_mut().zip(budgeted.rows()) {
+                *after = Some((row, self.budgets.row(row).after(available, budgeted.reserved, day)?));
+            }
+        }
+        Ok(Spent(spent))
+    }
+
+    /// Takes over what [`Book::spend`] has worked out.
+    pub(crate) fn post_spent(&mut self, spent: &Spent) {
+        for (row, used) in spent.0.iter().flatten() {
+            *self.budgets.row_mut(*row) = *used;
+        }
+    }
+
+    /// Puts a charge in its new state: open charges are kept here, closed ones are on the disk.
+    pub(crate) fn put_charge(&mut self, key: KeyHash, id: ChargeId, charge: &Charge, standing: Standing) {
+        let Standing { last, row, budgeted } = standing;
         let (before, ends_at) = match charge {
             Charge::Held(hold) => {
-                let open = OpenCharge { id, hold: *hold, last, row };
+                let open = OpenCharge { id, hold: *hold, last, row, budgeted };
                 (self.charges.insert(key, open), Some(hold.expires_at))
             }
             Charge::Committed(_)
@@ -349,6 +446,7 @@ impl Book {
             system: self.system,
             owners: self.owners.freeze(),
             payees: self.payees.freeze(),
+            budgets: self.budgets.freeze(),
             charges: self.charges.clone(),
             escrows: self.escrows.clone(),
             last_at: self.last_at,

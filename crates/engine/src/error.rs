@@ -1,5 +1,6 @@
 //! Why a request was not done: a stable code for programs, a sentence for people, and what to do about it.
 
+use holdfast_domain::budget::{OverBudget, Window};
 use holdfast_domain::{CreditUnit, Overflow, charge, escrow};
 
 /// A request that was refused. Nothing was written.
@@ -19,6 +20,14 @@ pub enum Refusal {
     InsufficientBalance {
         /// What it has.
         available: CreditUnit,
+        /// What is needed.
+        required: CreditUnit,
+    },
+    /// A budget does not allow for it.
+    #[error("the budget {} allows {} {}, of which {} is used; {required} more is needed", over.id, over.limit, in_words(over.window), over.used)]
+    BudgetExceeded {
+        /// Which, and how far it is used.
+        over: OverBudget,
         /// What is needed.
         required: CreditUnit,
     },
@@ -98,6 +107,7 @@ impl Refusal {
             Self::UnknownCharge => "RESERVATION_NOT_FOUND",
             Self::UnknownEscrow => "ESCROW_NOT_FOUND",
             Self::InsufficientBalance { .. } => "INSUFFICIENT_BALANCE",
+            Self::BudgetExceeded { .. } => "INSUFFICIENT_BUDGET",
             Self::TooManyOpenHolds { .. } => "TOO_MANY_OPEN_HOLDS",
             Self::KeyReused => "ALREADY_USED_KEY",
             Self::KeyRequired => "KEY_REQUIRED",
@@ -120,7 +130,7 @@ impl Refusal {
     #[must_use]
     pub const fn action(&self) -> Action {
         match self {
-            Self::InsufficientBalance { .. } => Action::Pay,
+            Self::InsufficientBalance { .. } | Self::BudgetExceeded { .. } => Action::Pay,
             Self::TooManyOpenHolds { .. }
             | Self::Overloaded
             | Self::JournalFailed
@@ -140,6 +150,13 @@ impl Refusal {
             | Self::NoFrozenRates
             | Self::BatchTooLarge => Action::FixRequest,
         }
+    }
+}
+
+const fn in_words(window: Window) -> &'static str {
+    match window {
+        Window::Day => "a day",
+        Window::Total => "in all",
     }
 }
 

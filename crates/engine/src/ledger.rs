@@ -7,19 +7,17 @@
 //! - **Once**: a key, a charge and an escrow are looked up before anything is decided, for ever back. The same body gets the
 //!   first answer; another body is refused.
 //! - What is decided is written to the batch and posted to the book in one step, or not at all.
-//! - A replay checks what it applies: an entry that does not lead to the balances it names is corruption.
 
-use crate::book::{Book, FrozenBook, OpenCharge, OpenEscrow};
+use crate::book::{Book, Budgeted, FrozenBook, Standing};
 use crate::error::Refusal;
 use crate::keys::{Job, KeyHash, Keys};
 use crate::record::{Draft, Record};
 use crate::records::Records;
-use crate::recovery::StartError;
 use crate::request::{Answer, Command, Hashes, LifeState, Outcome, Receipt, Request};
 use crate::table::Row;
 use holdfast_domain::charge::{self, Charge, Context, Reserve};
 use holdfast_domain::escrow::{self, Escrow};
-use holdfast_domain::{ChargeId, EscrowId, Event, Key, Label, OwnerId, Timestamp};
+use holdfast_domain::{ChargeId, CreditUnit, Day, EscrowId, Event, Key, Label, Place, Timestamp};
 use holdfast_journal::{Batch, Disk, Location};
 use std::io;
 
@@ -51,45 +49,45 @@ struct Call<'a> {
 }
 
 /// The charge or escrow that an entry moves on.
-enum Life {
+pub(crate) enum Life {
     None,
     Charge(Option<Charge>),
     Escrow(Option<Escrow>),
 }
 
 /// A life as it stands before an entry.
-struct Before {
-    life: Life,
+pub(crate) struct Before {
+    pub(crate) life: Life,
     /// Its newest record.
-    last: Option<Location>,
+    pub(crate) last: Option<Location>,
     /// The owner's row; `None` for a new owner.
-    row: Option<Row>,
+    pub(crate) row: Option<Row>,
+    pub(crate) budgeted: Budgeted,
+}
+
+impl Before {
+    /// Before an entry that begins a life, or has none.
+    pub(crate) const fn nothing(life: Life, row: Option<Row>) -> Self {
+        Self { life, last: None, row, budgeted: Budgeted::NONE }
+    }
+
+    pub(crate) const fn of(life: Life, standing: Standing) -> Self {
+        let Standing { last, row, budgeted } = standing;
+        Self { life, last: Some(last), row: Some(row), budgeted }
+    }
 }
 
 /// A charge or escrow that was found, open or closed.
 pub(crate) struct Found<L> {
     pub(crate) life: L,
-    /// Its newest record.
-    pub(crate) last: Location,
-    /// Its owner's.
-    pub(crate) row: Row,
+    pub(crate) standing: Standing,
 }
 
 /// The life after an entry.
-enum Next {
+pub(crate) enum Next {
     None,
     Charge(ChargeId, Charge),
     Escrow(EscrowId, Escrow),
-}
-
-/// An entry that cannot follow what is before it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("entry {offset} does not follow from the entries before it: {what}")]
-pub struct Corrupt {
-    /// Which entry.
-    pub offset: u64,
-    /// What does not follow.
-    pub what: &'static str,
 }
 
 impl<D: Disk> Ledger<D> {
@@ -125,7 +123,7 @@ impl<D: Disk> Ledger<D> {
         match &request.command {
             Command::Mint { owner, amount, reason } => {
                 let event = holdfast_domain::mint(*owner, *amount, reason.clone()).map_err(|_| Refusal::ZERO)?;
-                let before = Before { life: Life::None, last: None, row: self.book.owner_row(*owner) };
+                let before = Before::nothing(Life::None, self.book.owner_row(*owner));
                 self.write(&call, Box::new(event), &before, batch)
             }
             Command::Reserve { charge, reserve } => self.reserve(&call, *charge, reserve, batch),
@@ -163,23 +161,43 @@ impl<D: Disk> Ledger<D> {
             return Err(Refusal::TooManyOpenHolds { open });
         }
         let event = charge::reserve(reserve, call.now)?;
-        let before = Before { life: Life::Charge(None), last: None, row: Some(row) };
+        self.book.check_budgets(reserve.budgets.as_slice(), reserve.amount, call.now.day())?;
+        let before = Before::nothing(Life::Charge(None), Some(row));
         self.write(call, Box::new(Event::Charge { id, owner: reserve.owner, event }), &before, batch)
     }
 
     fn move_charge(&mut self, call: &Call<'_>, id: ChargeId, command: &charge::Command, batch: &mut Batch) -> Answer {
         let found = self.charge(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownCharge)?;
-        let Found { life: charge, last, row } = found;
+        let Found { life: charge, standing } = found;
+        let Standing { last, row, .. } = standing;
         let available = self.book.owners.row(row).available;
         match charge.decide(command, &Context { now: call.now, available }) {
             Ok(event) => {
+                if let charge::Event::Increased { amount } = event {
+                    self.check_increase(&standing, amount, call, batch)?;
+                }
                 let event = Box::new(Event::Charge { id, owner: self.book.owner_name(row), event });
-                let before = Before { life: Life::Charge(Some(charge)), last: Some(last), row: Some(row) };
-                self.write(call, event, &before, batch)
+                self.write(call, event, &Before::of(Life::Charge(Some(charge)), standing), batch)
             }
             Err(refusal @ charge::Refusal::InvalidState(_)) => self.repeated(last, call, batch)?.ok_or(refusal.into()),
             Err(refusal) => Err(refusal.into()),
         }
+    }
+
+    /// Checks the budgets of a hold that is to grow: its first record has their limits.
+    fn check_increase(
+        &self,
+        standing: &Standing,
+        amount: CreditUnit,
+        call: &Call<'_>,
+        batch: &Batch,
+    ) -> Result<(), Refusal> {
+        if standing.budgeted.rows().next().is_none() {
+            return Ok(());
+        }
+        let records = self.records.life(standing.last, batch)?;
+        let budgets = records.last().map_or(&[][..], |record| record.event.budgets());
+        self.book.check_budgets(budgets, amount, call.now.day())
     }
 
     fn hold(&mut self, call: &Call<'_>, id: EscrowId, hold: &escrow::Hold, batch: &mut Batch) -> Answer {
@@ -189,18 +207,18 @@ impl<D: Disk> Ledger<D> {
         }
         let row = self.book.owner_row(hold.owner).ok_or(Refusal::UnknownAccount)?;
         let event = Event::Escrow { id, owner: hold.owner, event: escrow::hold(hold)? };
-        let before = Before { life: Life::Escrow(None), last: None, row: Some(row) };
+        let before = Before::nothing(Life::Escrow(None), Some(row));
         self.write(call, Box::new(event), &before, batch)
     }
 
     fn move_escrow(&mut self, call: &Call<'_>, id: EscrowId, command: escrow::Command, batch: &mut Batch) -> Answer {
         let found = self.escrow(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownEscrow)?;
-        let Found { life: escrow, last, row } = found;
+        let Found { life: escrow, standing } = found;
+        let Standing { last, row, .. } = standing;
         match escrow.decide(command) {
             Ok(event) => {
                 let event = Box::new(Event::Escrow { id, owner: self.book.owner_name(row), event });
-                let before = Before { life: Life::Escrow(Some(escrow)), last: Some(last), row: Some(row) };
-                self.write(call, event, &before, batch)
+                self.write(call, event, &Before::of(Life::Escrow(Some(escrow)), standing), batch)
             }
             Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) => {
                 self.repeated(last, call, batch)?.ok_or(refusal.into())
@@ -224,22 +242,31 @@ impl<D: Disk> Ledger<D> {
 
     /// A charge, open or closed.
     pub(crate) fn charge(&self, key: KeyHash, id: ChargeId, batch: &Batch) -> Result<Option<Found<Charge>>, Refusal> {
-        if let Some(OpenCharge { id: open, hold, last, row }) = self.book.charges.get(key) {
-            return Ok((*open == id).then_some(Found { life: Charge::Held(*hold), last: *last, row: *row }));
+        if let Some(open) = self.book.charges.get(key) {
+            let (life, standing) = (Charge::Held(open.hold), open.standing());
+            return Ok((open.id == id).then_some(Found { life, standing }));
         }
         let Some(last) = self.find(key)? else { return Ok(None) };
-        let Some((life, owner)) = self.records.charge(id, last, batch)? else { return Ok(None) };
-        Ok(Some(Found { life, last, row: self.book.owner_row(owner).ok_or(Refusal::UnknownAccount)? }))
+        let Some((life, first)) = self.records.charge(id, last, batch)? else { return Ok(None) };
+        Ok(Some(Found { life, standing: self.standing(last, &first)? }))
     }
 
     /// An escrow, open or closed.
     pub(crate) fn escrow(&self, key: KeyHash, id: EscrowId, batch: &Batch) -> Result<Option<Found<Escrow>>, Refusal> {
-        if let Some(OpenEscrow { id: open, escrowed, last, row }) = self.book.escrows.get(key) {
-            return Ok((*open == id).then_some(Found { life: Escrow::Held(*escrowed), last: *last, row: *row }));
+        if let Some(open) = self.book.escrows.get(key) {
+            let (life, standing) = (Escrow::Held(open.escrowed), open.standing());
+            return Ok((open.id == id).then_some(Found { life, standing }));
         }
         let Some(last) = self.find(key)? else { return Ok(None) };
-        let Some((life, owner)) = self.records.escrow(id, last, batch)? else { return Ok(None) };
-        Ok(Some(Found { life, last, row: self.book.owner_row(owner).ok_or(Refusal::UnknownAccount)? }))
+        let Some((life, first)) = self.records.escrow(id, last, batch)? else { return Ok(None) };
+        Ok(Some(Found { life, standing: self.standing(last, &first)? }))
+    }
+
+    /// What the book knows of a closed life that `first` began.
+    pub(crate) fn standing(&self, last: Location, first: &Record) -> Result<Standing, Refusal> {
+        let row = self.book.owner_row(first.event.owner()).ok_or(Refusal::UnknownAccount)?;
+        let budgeted = self.book.known_budgets(first.event.budgets(), first.at.day());
+        Ok(Standing { last, row, budgeted })
     }
 
     /// The place of the entry that a caller's key made.
@@ -252,6 +279,8 @@ impl<D: Disk> Ledger<D> {
         let postings = event.postings().map_err(|_| Refusal::OUT_OF_RANGE)?;
         let prepared = self.book.prepare(&event, &postings, before.row)?;
         let next = advance(&before.life, &event).ok_or(Refusal::OUT_OF_RANGE)?;
+        let budgeted = self.budgeted(&event, before, call.now.day());
+        let spent = self.book.spend(&budgeted, postings.at(Place::Available), call.now.day())?;
         let (location, offset) = batch.next();
         let (owner, state) = (prepared.owner_link(), state_of(&next));
         let draft = Draft {
@@ -268,7 +297,8 @@ impl<D: Disk> Ledger<D> {
         };
         batch.push(|bytes| draft.encode(bytes)).map_err(|_| Refusal::OUT_OF_RANGE)?;
         let row = self.book.post(&prepared, &event, offset, call.now);
-        self.settle(call.hashes.life, &next, location, row);
+        self.book.post_spent(&spent);
+        self.settle(call.hashes.life, &next, Standing { last: location, row, budgeted });
         self.remember(call.hashes, state, location);
         if self.keys.is_full() {
             self.keys.freeze(offset);
@@ -277,17 +307,25 @@ impl<D: Disk> Ledger<D> {
         Ok(Outcome::Applied(Receipt { offset, at: call.now, event, state, available, held }))
     }
 
-    /// Puts a life into the book, or takes it out when it is closed. `row` is its owner's.
-    fn settle(&mut self, key: KeyHash, next: &Next, location: Location, row: Row) {
+    /// What the charge that an event is about counts against.
+    pub(crate) fn budgeted(&mut self, event: &Event, before: &Before, day: Day) -> Budgeted {
+        match event.budgets() {
+            [] => before.budgeted,
+            budgets => self.book.count_against(budgets, day),
+        }
+    }
+
+    /// Puts a life into the book, or takes it out when it is closed.
+    pub(crate) fn settle(&mut self, key: KeyHash, next: &Next, standing: Standing) {
         match next {
             Next::None => {}
-            Next::Charge(id, charge) => self.book.put_charge(key, *id, charge, location, row),
-            Next::Escrow(id, escrow) => self.book.put_escrow(key, *id, escrow, location, row),
+            Next::Charge(id, charge) => self.book.put_charge(key, *id, charge, standing),
+            Next::Escrow(id, escrow) => self.book.put_escrow(key, *id, escrow, standing.last, standing.row),
         }
     }
 
     /// Notes where a closed life and a caller's key are found.
-    fn remember(&mut self, hashes: &Hashes, state: LifeState, location: Location) {
+    pub(crate) fn remember(&mut self, hashes: &Hashes, state: LifeState, location: Location) {
         if state.is_closed() {
             self.keys.insert(hashes.life, location);
         }
@@ -328,90 +366,6 @@ impl<D: Disk> Ledger<D> {
         self.records.durable(end);
     }
 
-    /// Applies an entry that the journal already holds, and checks that it follows. `known_keys` is the entry up to which
-    /// the key index has been read back from its files.
-    pub(crate) fn replay(
-        &mut self,
-        record: &Record,
-        location: Location,
-        batch: &Batch,
-        known_keys: u64,
-    ) -> Result<(), StartError> {
-        let corrupt = |what| StartError::Corrupt(Corrupt { offset: record.offset, what });
-        let postings = record.event.postings().map_err(|_| corrupt("its postings do not balance"))?;
-        let row = self.book.owner_row(record.event.owner());
-        let prepared = self.book.prepare(&record.event, &postings, row).map_err(|_| corrupt("it breaks a floor"))?;
-        if !Book::agrees(&prepared, record) {
-            return Err(corrupt("it leads to other balances than it names"));
-        }
-        let hashes = hashes_of(record);
-        // What cannot be read now may be read later: that is not for the journal to answer for.
-        let unread = |refusal: Refusal| StartError::Io(io::Error::other(refusal.to_string()));
-        let before = self.life_before(record, hashes.life, batch).map_err(unread)?;
-        if before.last.is_some() && before.row != row {
-            return Err(corrupt("it names another owner than the record before it"));
-        }
-        let next =
-            advance(&before.life, &record.event).ok_or(corrupt("its event cannot follow the state before it"))?;
-        if (state_of(&next), before.last) != (record.state, record.life_previous) {
-            return Err(corrupt("it names another state, or another record before it"));
-        }
-        if record.at < self.book.last_at {
-            return Err(corrupt("it is older than the entry before it"));
-        }
-        let row = self.book.post(&prepared, &record.event, record.offset, record.at);
-        self.settle(hashes.life, &next, location, row);
-        if record.offset > known_keys {
-            self.index(record, &hashes, location);
-        }
-        Ok(())
-    }
-
-    /// The life that a record moved on, as it stood before it. The index may know a later state already, so a closed life
-    /// is read from the place that the record itself names.
-    fn life_before(&self, record: &Record, key: KeyHash, batch: &Batch) -> Result<Before, Refusal> {
-        let row = |owner: OwnerId| self.book.owner_row(owner);
-        Ok(match &record.event {
-            Event::Minted(_) => Before { life: Life::None, last: None, row: None },
-            Event::Charge { id, .. } => match (self.book.charges.get(key), record.life_previous) {
-                (Some(OpenCharge { hold, last, row, .. }), _) => {
-                    Before { life: Life::Charge(Some(Charge::Held(*hold))), last: Some(*last), row: Some(*row) }
-                }
-                (None, Some(last)) => match self.records.charge(*id, last, batch)? {
-                    Some((charge, owner)) => {
-                        Before { life: Life::Charge(Some(charge)), last: Some(last), row: row(owner) }
-                    }
-                    None => Before { life: Life::Charge(None), last: None, row: None },
-                },
-                (None, None) => Before { life: Life::Charge(None), last: None, row: None },
-            },
-            Event::Escrow { id, .. } => match (self.book.escrows.get(key), record.life_previous) {
-                (Some(OpenEscrow { escrowed, last, row, .. }), _) => {
-                    Before { life: Life::Escrow(Some(Escrow::Held(*escrowed))), last: Some(*last), row: Some(*row) }
-                }
-                (None, Some(last)) => match self.records.escrow(*id, last, batch)? {
-                    Some((escrow, owner)) => {
-                        Before { life: Life::Escrow(Some(escrow)), last: Some(last), row: row(owner) }
-                    }
-                    None => Before { life: Life::Escrow(None), last: None, row: None },
-                },
-                (None, None) => Before { life: Life::Escrow(None), last: None, row: None },
-            },
-        })
-    }
-
-    /// Puts into the key index what one record of the journal says, without applying it.
-    pub(crate) fn reindex(&mut self, record: &Record, location: Location) {
-        self.index(record, &hashes_of(record), location);
-    }
-
-    fn index(&mut self, record: &Record, hashes: &Hashes, location: Location) {
-        self.remember(hashes, record.state, location);
-        if self.keys.is_full() {
-            self.keys.freeze(record.offset);
-        }
-    }
-
     /// The book as it stands, for a snapshot. The keys are set aside with it, so that a start from the snapshot finds them.
     pub(crate) fn freeze(&mut self, through: u64) -> FrozenBook {
         self.keys.freeze(through);
@@ -434,18 +388,8 @@ impl<D: Disk> Ledger<D> {
     }
 }
 
-/// What the request behind a record was known by.
-fn hashes_of(record: &Record) -> Hashes {
-    let life = match &record.event {
-        Event::Minted(_) => KeyHash(0),
-        Event::Charge { id, .. } => KeyHash::of_charge(*id),
-        Event::Escrow { id, .. } => KeyHash::of_escrow(*id),
-    };
-    Hashes { fingerprint: record.fingerprint, key: record.key.as_ref().map(KeyHash::of_key), life }
-}
-
 /// The life after `event`. `None` if the event cannot follow.
-fn advance(life: &Life, event: &Event) -> Option<Next> {
+pub(crate) fn advance(life: &Life, event: &Event) -> Option<Next> {
     match (life, event) {
         (Life::None, Event::Minted(_)) => Some(Next::None),
         (Life::Charge(before), Event::Charge { id, event, .. }) => {
@@ -461,7 +405,7 @@ fn advance(life: &Life, event: &Event) -> Option<Next> {
     }
 }
 
-const fn state_of(next: &Next) -> LifeState {
+pub(crate) const fn state_of(next: &Next) -> LifeState {
     match next {
         Next::None => LifeState::None,
         Next::Charge(_, charge) => LifeState::Charge(charge.state()),

@@ -4,9 +4,10 @@ use crate::error::Refusal;
 use crate::keys::KeyHash;
 use crate::ledger::Ledger;
 use crate::record::Record;
+use holdfast_domain::budget::Used;
 use holdfast_domain::charge::{Charge, Hold};
 use holdfast_domain::escrow::Escrow;
-use holdfast_domain::{Account, Change, ChargeId, CreditUnit, EscrowId, Key, OwnerId, Timestamp};
+use holdfast_domain::{Account, BudgetId, Change, ChargeId, CreditUnit, EscrowId, Key, OwnerId, Timestamp};
 use holdfast_journal::{Batch, Disk};
 
 /// The books between two requests.
@@ -42,6 +43,7 @@ pub struct HistoryEnd {
 /// The ledger, whatever disk it is on.
 trait Books {
     fn balance(&self, owner: OwnerId) -> Option<Balance>;
+    fn used(&self, budget: BudgetId) -> Used;
     fn account(&self, account: &Account) -> Option<Change>;
     fn history_end(&self, account: &Account) -> Option<HistoryEnd>;
     fn owners(&self, after: Option<OwnerId>, at_most: usize) -> Vec<(OwnerId, Balance)>;
@@ -100,6 +102,12 @@ impl<'a> View<'a> {
         self.ledger.balance(owner)
     }
 
+    /// What a budget has used.
+    #[must_use]
+    pub fn used(&self, budget: BudgetId) -> Used {
+        self.ledger.used(budget)
+    }
+
     /// The balance of any account; `None` if it has never been posted to.
     #[must_use]
     pub fn account(&self, account: &Account) -> Option<Change> {
@@ -154,6 +162,10 @@ impl<'a> View<'a> {
 impl<D: Disk> Books for At<'_, D> {
     fn balance(&self, owner: OwnerId) -> Option<Balance> {
         self.ledger.book.owner(owner).map(balance)
+    }
+
+    fn used(&self, budget: BudgetId) -> Used {
+        self.ledger.book.used(budget)
     }
 
     fn account(&self, account: &Account) -> Option<Change> {
@@ -218,12 +230,12 @@ impl<D: Disk> Books for At<'_, D> {
 
     fn charge(&self, id: ChargeId) -> Result<Option<(Charge, OwnerId)>, Refusal> {
         let found = self.ledger.charge(KeyHash::of_charge(id), id, self.batch)?;
-        Ok(found.map(|found| (found.life, self.ledger.book.owner_name(found.row))))
+        Ok(found.map(|found| (found.life, self.ledger.book.owner_name(found.standing.row))))
     }
 
     fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
         let found = self.ledger.escrow(KeyHash::of_escrow(id), id, self.batch)?;
-        Ok(found.map(|found| (found.life, self.ledger.book.owner_name(found.row))))
+        Ok(found.map(|found| (found.life, self.ledger.book.owner_name(found.standing.row))))
     }
 
     fn by_key(&self, key: &Key) -> Result<Option<Record>, Refusal> {
@@ -235,7 +247,7 @@ impl<D: Disk> Books for At<'_, D> {
         let Some(found) = self.ledger.charge(KeyHash::of_charge(id), id, self.batch)? else {
             return Ok(Vec::new());
         };
-        let mut records = self.ledger.records.life(found.last, self.batch)?;
+        let mut records = self.ledger.records.life(found.standing.last, self.batch)?;
         records.reverse();
         Ok(records)
     }

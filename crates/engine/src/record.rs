@@ -8,14 +8,18 @@
 
 use crate::codec::{Taker, put_number, put_text};
 use crate::request::{Fingerprint, LifeState, Receipt};
+use holdfast_domain::budget::BUDGETS_MAX;
 use holdfast_domain::charge::{self, Finality, OnExpiry, Overrun, Taken, Terms};
 use holdfast_domain::escrow::{self, Escrowed};
 use holdfast_domain::{
-    Account, Change, CreditUnit, CreditsPerUsd, Event, Key, Kind, Label, Mint, OwnerId, Price, Rates, Timestamp,
+    Account, Budget, Budgets, Change, CreditUnit, CreditsPerUsd, Event, Key, Kind, Label, Mint, OwnerId, Price, Rates,
+    Timestamp,
 };
 use holdfast_journal::Location;
 
 const VERSION: u8 = 1;
+/// The tag of a reserve that counts against budgets, which stand at its end.
+const BUDGETED_RESERVE: u8 = 17;
 
 /// An entry with everything the journal keeps of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,7 +154,7 @@ impl Draft<'_> {
     /// Appends the record's bytes.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(VERSION);
-        bytes.push(tag(self.event.kind()));
+        bytes.push(if self.event.budgets().is_empty() { tag(self.event.kind()) } else { BUDGETED_RESERVE });
         put_number(bytes, self.offset);
         put_number(bytes, self.at.millis());
         put_text(bytes, self.actor.as_bytes());
@@ -185,6 +189,7 @@ const fn tag(kind: Kind) -> u8 {
         Kind::EscrowSettle => 13,
         Kind::EscrowRefund => 14,
         Kind::EscrowPartialSettle => 15,
+        Kind::BillingProgress => 16,
     }
 }
 
@@ -254,11 +259,15 @@ fn put_charge_event(bytes: &mut Vec<u8>, event: &charge::Event, at: Timestamp) {
     // A hold ends after it begins, and most soon after: the difference is shorter than the moment.
     let ends = |expires_at: &Timestamp| expires_at.millis().saturating_sub(at.millis());
     match event {
-        charge::Event::Reserved { amount, terms, expires_at } => {
+        charge::Event::Reserved { amount, terms, expires_at, budgets } => {
             put_number(bytes, amount.units());
             put_number(bytes, ends(expires_at));
             put_terms(bytes, terms);
+            if !budgets.as_slice().is_empty() {
+                put_budgets(bytes, budgets.as_slice());
+            }
         }
+        charge::Event::Noted { cost } => put_number(bytes, cost.units()),
         charge::Event::Started | charge::Event::Acked => {}
         charge::Event::Increased { amount } => put_number(bytes, amount.units()),
         charge::Event::Extended { expires_at } => put_number(bytes, ends(expires_at)),
@@ -280,6 +289,28 @@ fn put_charge_event(bytes: &mut Vec<u8>, event: &charge::Event, at: Timestamp) {
         }
         charge::Event::Failed { reason } => put_text(bytes, reason.as_str().as_bytes()),
     }
+}
+
+fn put_budgets(bytes: &mut Vec<u8>, budgets: &[Budget]) {
+    put_number(bytes, budgets.len() as u64);
+    for Budget { id, per_day, in_total } in budgets {
+        put_text(bytes, id.as_bytes());
+        bytes.push(u8::from(per_day.is_some()) | u8::from(in_total.is_some()) << 1);
+        for limit in [per_day, in_total].into_iter().flatten() {
+            put_number(bytes, limit.units());
+        }
+    }
+}
+
+fn take_budgets(taker: &mut Taker<'_>) -> Option<Budgets> {
+    let mut budgets = Vec::new();
+    for _ in 0..taker.number().filter(|count| (1..=BUDGETS_MAX as u64).contains(count))? {
+        let id = taker.id()?;
+        let flags = taker.byte().filter(|flags| *flags < 4)?;
+        let mut limit = |bit| if flags & bit == 0 { Some(None) } else { taker.amount().map(Some) };
+        budgets.push(Budget { id, per_day: limit(1)?, in_total: limit(2)? });
+    }
+    Budgets::new(&budgets).ok()
 }
 
 pub(crate) fn put_terms(bytes: &mut Vec<u8>, terms: &Terms) {
@@ -343,7 +374,7 @@ fn put_escrow_event(bytes: &mut Vec<u8>, event: &escrow::Event) {
 fn take_event(taker: &mut Taker<'_>, kind: u8, owner: OwnerId, at: Timestamp) -> Option<Event> {
     match kind {
         1 => Some(Event::Minted(Mint { owner, amount: taker.amount()?, reason: taker.text()? })),
-        2..=11 => {
+        2..=11 | 16 | BUDGETED_RESERVE => {
             let id = taker.id()?;
             Some(Event::Charge { id, owner, event: take_charge_event(taker, kind, at)? })
         }
@@ -358,10 +389,12 @@ fn take_event(taker: &mut Taker<'_>, kind: u8, owner: OwnerId, at: Timestamp) ->
 fn take_charge_event(taker: &mut Taker<'_>, kind: u8, at: Timestamp) -> Option<charge::Event> {
     let ends = |taker: &mut Taker<'_>| Some(Timestamp::from_millis(at.millis().checked_add(taker.number()?)?));
     Some(match kind {
-        2 => {
+        2 | BUDGETED_RESERVE => {
             let amount = taker.amount()?;
             let expires_at = ends(taker)?;
-            charge::Event::Reserved { amount, terms: take_terms(taker)?, expires_at }
+            let terms = take_terms(taker)?;
+            let budgets = if kind == BUDGETED_RESERVE { take_budgets(taker)? } else { Budgets::NONE };
+            charge::Event::Reserved { amount, terms, expires_at, budgets }
         }
         3 => charge::Event::Started,
         4 => charge::Event::Increased { amount: taker.amount()? },
@@ -385,6 +418,7 @@ fn take_charge_event(taker: &mut Taker<'_>, kind: u8, at: Timestamp) -> Option<c
         9 => charge::Event::Voided { returned: taker.amount()?, reason: taker.text()? },
         10 => charge::Event::Acked,
         11 => charge::Event::Failed { reason: taker.text()? },
+        16 => charge::Event::Noted { cost: taker.amount()? },
         _ => return None,
     })
 }

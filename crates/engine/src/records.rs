@@ -4,7 +4,7 @@ use crate::error::Refusal;
 use crate::record::Record;
 use holdfast_domain::charge::{Charge, Event as ChargeEvent};
 use holdfast_domain::escrow::{Escrow, Event as EscrowEvent};
-use holdfast_domain::{ChargeId, EscrowId, Event, OwnerId};
+use holdfast_domain::{ChargeId, EscrowId, Event};
 use holdfast_journal::{Batch, Disk, Location, open_segment, read_record, record_in};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -97,44 +97,39 @@ impl<D: Disk> Records<D> {
         Ok(records)
     }
 
-    /// A closed charge and its owner, folded from its records; `None` if the records are another's.
+    /// A closed charge and the record that began it, folded from its records; `None` if the records are another's.
     pub(crate) fn charge(
         &self,
         id: ChargeId,
         last: Location,
         batch: &Batch,
-    ) -> Result<Option<(Charge, OwnerId)>, Refusal> {
+    ) -> Result<Option<(Charge, Record)>, Refusal> {
         let corrupt = || Refusal::Unreadable(format!("the entries of reservation {id} do not follow each other"));
         let mut charge = None;
-        let records = self.life(last, batch)?;
+        let mut records = self.life(last, batch)?;
         for record in records.iter().rev() {
             let Some(event) = charge_event(&record.event, id) else { return Ok(None) };
             charge = Some(Charge::apply(charge, event).map_err(|_| corrupt())?);
         }
-        Ok(charge.zip(owner_of(&records)))
+        Ok(charge.zip(records.pop()))
     }
 
-    /// A closed escrow and its owner, folded from its records; `None` if the records are another's.
+    /// A closed escrow and the record that began it, folded from its records; `None` if the records are another's.
     pub(crate) fn escrow(
         &self,
         id: EscrowId,
         last: Location,
         batch: &Batch,
-    ) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
+    ) -> Result<Option<(Escrow, Record)>, Refusal> {
         let corrupt = || Refusal::Unreadable(format!("the entries of escrow {id} do not follow each other"));
         let mut escrow = None;
-        let records = self.life(last, batch)?;
+        let mut records = self.life(last, batch)?;
         for record in records.iter().rev() {
             let Some(event) = escrow_event(&record.event, id) else { return Ok(None) };
             escrow = Some(Escrow::apply(escrow, event).map_err(|_| corrupt())?);
         }
-        Ok(escrow.zip(owner_of(&records)))
+        Ok(escrow.zip(records.pop()))
     }
-}
-
-/// The owner of a life: a replay has checked that all of its records name the same one.
-fn owner_of(records: &[Record]) -> Option<OwnerId> {
-    records.first().map(|record| record.event.owner())
 }
 
 fn charge_event(event: &Event, of: ChargeId) -> Option<&ChargeEvent> {

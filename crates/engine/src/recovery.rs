@@ -5,8 +5,9 @@
 
 use crate::book::Book;
 use crate::keys::Keys;
-use crate::ledger::{Corrupt, Ledger, Limits};
+use crate::ledger::{Ledger, Limits};
 use crate::record::Record;
+use crate::replay::Corrupt;
 use crate::snapshot::{self, Loaded};
 use holdfast_journal::{Batch, Config, Disk, Frames, Journal, Location, OpenError, ReadError, Recovered};
 use std::io;

@@ -77,6 +77,8 @@ impl Command {
                 charge::Command::Increase { .. } | charge::Command::Extend { .. } => true,
                 charge::Command::Commit { finality, .. } => matches!(finality, Finality::Partial),
                 charge::Command::Start
+                | charge::Command::Note { .. }
+                | charge::Command::Abandon
                 | charge::Command::Release
                 | charge::Command::Expire
                 | charge::Command::Void { .. }
@@ -191,7 +193,7 @@ fn fingerprint(command: &Command, body: &mut Vec<u8>) -> Fingerprint {
             put(body, 0, &[owner.as_bytes(), reason.as_str().as_bytes()], &[amount.units()]);
         }
         Command::Reserve { charge, reserve } => {
-            let Reserve { owner, amount, terms, ttl } = reserve;
+            let Reserve { owner, amount, terms, ttl, budgets: _ } = reserve;
             put(body, 1, &[charge.as_bytes(), owner.as_bytes()], &[amount.units(), ttl.millis()]);
             put_terms(body, terms);
         }
@@ -250,16 +252,22 @@ fn put_charge(body: &mut Vec<u8>, charge: ChargeId, command: &charge::Command) {
                 Finality::Final => 13,
                 Finality::Partial => 14,
             };
-            match actual {
-                Actual::Credits(amount) => put(body, finality, &[id], &[0, amount.units()]),
-                Actual::Usage(usage) => put(body, finality, &[id], &[1, usage.input, usage.output]),
-            }
+            put_actual(body, finality, id, actual);
         }
+        charge::Command::Note { actual } => put_actual(body, 23, id, actual),
+        charge::Command::Abandon => put(body, 24, &[id], &[]),
         charge::Command::Release => put(body, 15, &[id], &[]),
         charge::Command::Expire => put(body, 16, &[id], &[]),
         charge::Command::Void { reason } => put(body, 17, &[id, reason.as_str().as_bytes()], &[]),
         charge::Command::Ack => put(body, 18, &[id], &[]),
         charge::Command::Fail { reason } => put(body, 19, &[id, reason.as_str().as_bytes()], &[]),
+    }
+}
+
+fn put_actual(body: &mut Vec<u8>, tag: u8, id: &[u8], actual: &Actual) {
+    match actual {
+        Actual::Credits(amount) => put(body, tag, &[id], &[0, amount.units()]),
+        Actual::Usage(usage) => put(body, tag, &[id], &[1, usage.input, usage.output]),
     }
 }
 

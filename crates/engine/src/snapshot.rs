@@ -2,13 +2,14 @@
 //!
 //! A snapshot is derived and never trusted: it carries a hash, and one that does not match is passed over for an older one.
 
-use crate::book::{Book, FrozenBook, OpenCharge, OpenEscrow, Owner, Payee, System};
+use crate::book::{Book, Budgeted, FrozenBook, OpenCharge, OpenEscrow, Owner, Payee, Standing, System};
 use crate::codec::{Taker, put_number, put_text};
 use crate::keys::KeyHash;
 use crate::record::{put_terms, take_terms};
+use holdfast_domain::budget::Used;
 use holdfast_domain::charge::{Charge, Hold, Stage};
 use holdfast_domain::escrow::{Escrow, Escrowed};
-use holdfast_domain::{Change, ChargeId, EscrowId, OwnerId, Timestamp};
+use holdfast_domain::{Change, ChargeId, Day, EscrowId, OwnerId, Timestamp};
 use holdfast_journal::{Disk, DiskFile, JournalId, Location, failpoint, read_full};
 use std::io;
 
@@ -16,7 +17,7 @@ use std::io;
 pub(crate) const DIRECTORY: &str = "snapshots";
 /// How many snapshots are kept.
 const KEPT: usize = 7;
-const MAGIC: &[u8; 8] = b"HFsnap01";
+const MAGIC: &[u8; 8] = b"HFsnap02";
 const HASH_BYTES: usize = 32;
 const PIECE_BYTES: usize = 1_024 * 1_024;
 
@@ -70,7 +71,7 @@ pub(crate) fn save<D: Disk>(disk: &D, journal: JournalId, snapshot: &Snapshot) -
     let temporary = format!("{name}.tmp");
     let file = disk.create(&temporary)?;
     let mut pen = Pen { file, at: 0, buffer: Vec::with_capacity(PIECE_BYTES), hasher: blake3::Hasher::new() };
-    let FrozenBook { system, owners, payees, charges, escrows, last_at } = &snapshot.book;
+    let FrozenBook { system, owners, payees, budgets, charges, escrows, last_at } = &snapshot.book;
     pen.write(|bytes| {
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&journal.0);
@@ -80,7 +81,7 @@ pub(crate) fn save<D: Disk>(disk: &D, journal: JournalId, snapshot: &Snapshot) -
         for balance in [system.revenue, system.treasury, system.escrowed] {
             bytes.extend_from_slice(&balance.units().to_le_bytes());
         }
-        for length in [owners.len(), payees.len(), charges.len(), escrows.len()] {
+        for length in [owners.len(), payees.len(), budgets.len(), charges.len(), escrows.len()] {
             put_number(bytes, length as u64);
         }
     })?;
@@ -100,8 +101,21 @@ pub(crate) fn save<D: Disk>(disk: &D, journal: JournalId, snapshot: &Snapshot) -
             }
         })?;
     }
+    for (name, used) in budgets.iter() {
+        pen.write(|bytes| {
+            put_text(bytes, name);
+            for number in [used.day.number(), used.today.units(), used.total.units()] {
+                put_number(bytes, number);
+            }
+        })?;
+    }
     for open in charges.values() {
-        pen.write(|bytes| put_charge(bytes, open, owners.name(open.row)))?;
+        pen.write(|bytes| {
+            put_charge(bytes, open, owners.name(open.row));
+            put_number(bytes, open.budgeted.reserved.number());
+            put_number(bytes, open.budgeted.rows().count() as u64);
+            open.budgeted.rows().for_each(|row| put_text(bytes, budgets.name(row)));
+        })?;
     }
     for open in escrows.values() {
         pen.write(|bytes| put_escrow(bytes, open, owners.name(open.row)))?;
@@ -116,10 +130,11 @@ pub(crate) fn save<D: Disk>(disk: &D, journal: JournalId, snapshot: &Snapshot) -
 }
 
 fn put_charge(bytes: &mut Vec<u8>, open: &OpenCharge, owner: &[u8]) {
-    let Hold { held, charged, uncollected, stage, terms, expires_at } = &open.hold;
+    let Hold { held, charged, uncollected, noted, stage, terms, expires_at } = &open.hold;
     put_text(bytes, open.id.as_bytes());
     put_text(bytes, owner);
-    for number in [held.units(), charged.units(), uncollected.units(), expires_at.millis(), open.last.pack()] {
+    let amounts = [held, charged, uncollected, noted].map(|amount| amount.units());
+    for number in amounts.into_iter().chain([expires_at.millis(), open.last.pack()]) {
         put_number(bytes, number);
     }
     bytes.push(match stage {
@@ -184,7 +199,8 @@ fn parse(bytes: &[u8], journal: JournalId) -> Option<Loaded> {
     book.last_at = Timestamp::from_millis(taker.number()?);
     let mut balance = || Some(Change::from_units(i64::from_le_bytes(taker.array()?)));
     book.system = System { revenue: balance()?, treasury: balance()?, escrowed: balance()? };
-    let [owners, payees, charges, escrows] = [taker.number()?, taker.number()?, taker.number()?, taker.number()?];
+    let mut length = || taker.number();
+    let [owners, payees, budgets, charges, escrows] = [length()?, length()?, length()?, length()?, length()?];
     for _ in 0..owners {
         let name = take_name(&mut taker)?;
         let owner = Owner {
@@ -201,10 +217,16 @@ fn parse(bytes: &[u8], journal: JournalId) -> Option<Loaded> {
         let payee = Payee { balance: taker.amount()?, last: taker.number()?, entries: taker.number()? };
         book.payees.find_or_insert(name, || payee);
     }
+    for _ in 0..budgets {
+        let name = take_name(&mut taker)?;
+        let day = Day::from_number(taker.number()?);
+        let used = Used { day, today: taker.amount()?, total: taker.amount()? };
+        book.budgets.find_or_insert(name, || used);
+    }
     for _ in 0..charges {
         let (id, owner, hold, last) = take_charge(&mut taker)?;
-        let row = book.owner_row(owner)?;
-        book.put_charge(KeyHash::of_charge(id), id, &Charge::Held(hold), last, row);
+        let (row, budgeted) = (book.owner_row(owner)?, take_budgeted(&mut taker, &book)?);
+        book.put_charge(KeyHash::of_charge(id), id, &Charge::Held(hold), Standing { last, row, budgeted });
     }
     for _ in 0..escrows {
         let (id, owner, escrowed, last) = take_escrow(&mut taker)?;
@@ -219,9 +241,19 @@ fn take_name<'a>(taker: &mut Taker<'a>) -> Option<&'a [u8]> {
     taker.bytes(length)
 }
 
+fn take_budgeted(taker: &mut Taker<'_>, book: &Book) -> Option<Budgeted> {
+    let reserved = Day::from_number(taker.number()?);
+    let mut rows = Vec::new();
+    for _ in 0..taker.number()? {
+        rows.push(book.budgets.find(take_name(taker)?)?);
+    }
+    Some(Budgeted::new(rows.into_iter(), reserved))
+}
+
 fn take_charge(taker: &mut Taker<'_>) -> Option<(ChargeId, OwnerId, Hold, Location)> {
     let (id, owner) = (taker.id()?, taker.id()?);
-    let (held, charged, uncollected) = (taker.amount()?, taker.amount()?, taker.amount()?);
+    let mut amount = || taker.amount();
+    let [held, charged, uncollected, noted] = [amount()?, amount()?, amount()?, amount()?];
     let expires_at = Timestamp::from_millis(taker.number()?);
     let last = Location::unpack(taker.number()?);
     let stage = match taker.byte()? {
@@ -230,7 +262,7 @@ fn take_charge(taker: &mut Taker<'_>) -> Option<(ChargeId, OwnerId, Hold, Locati
         _ => return None,
     };
     let terms = take_terms(taker)?;
-    Some((id, owner, Hold { held, charged, uncollected, stage, terms, expires_at }, last))
+    Some((id, owner, Hold { held, charged, uncollected, noted, stage, terms, expires_at }, last))
 }
 
 fn take_escrow(taker: &mut Taker<'_>) -> Option<(EscrowId, OwnerId, Escrowed, Location)> {

@@ -147,8 +147,10 @@ fn charge_postings(owner: OwnerId, event: &ChargeEvent) -> Postings {
             Some((Account::Revenue, units(taken.from_hold) + units(taken.from_available))),
             Some((available, units(taken.returned) - units(taken.from_available))),
         ],
-        ChargeEvent::Started | ChargeEvent::Extended { .. } | ChargeEvent::Acked | ChargeEvent::Failed { .. } => {
-            [None; 3]
-        }
+        ChargeEvent::Started
+        | ChargeEvent::Noted { .. }
+        | ChargeEvent::Extended { .. }
+        | ChargeEvent::Acked
+        | ChargeEvent::Failed { .. } => [None; 3],
     }
 }

@@ -4,8 +4,8 @@ use crate::model::Model;
 use crate::rng::Rng;
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{
-    ChargeId, CreditUnit, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, OwnerId, PayeeId, Price, Rates, Reason,
-    Span, Usage, escrow,
+    Budget, Budgets, ChargeId, CreditUnit, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, OwnerId, PayeeId, Price,
+    Rates, Reason, Span, Usage, escrow,
 };
 use holdfast_engine::{Command, Request};
 use std::collections::VecDeque;
@@ -100,6 +100,11 @@ impl Workload {
         let command = match self.rng.weighted(&self.weights) {
             0 => self.mint(),
             1 => self.reserve(model),
+            2 if self.rng.one_in(3) => self.charge(charge::Command::Abandon),
+            2 if self.rng.one_in(2) => {
+                let amount = self.amount(None);
+                self.charge(charge::Command::Note { actual: Actual::Credits(amount) })
+            }
             2 => self.charge(charge::Command::Start),
             3 => {
                 let amount = self.amount(None);
@@ -184,7 +189,8 @@ impl Workload {
             }
             _ => {
                 let (owner, terms, ttl) = (self.fresh("nobody"), self.terms(), self.ttl());
-                Command::Reserve { charge: self.fresh("c"), reserve: Reserve { owner, amount, terms, ttl } }
+                let reserve = Reserve { owner, amount, terms, ttl, budgets: Budgets::NONE };
+                Command::Reserve { charge: self.fresh("c"), reserve }
             }
         }
     }
@@ -205,7 +211,19 @@ impl Workload {
             Some(_) | None => self.fresh("c"),
         };
         self.charges.push(charge);
-        Command::Reserve { charge, reserve: Reserve { owner, amount, terms, ttl } }
+        Command::Reserve { charge, reserve: Reserve { owner, amount, terms, ttl, budgets: self.budgets() } }
+    }
+
+    /// Limits in up to two of three names, often low enough to be felt.
+    fn budgets(&mut self) -> Budgets {
+        let count = self.rng.weighted(&[5, 3, 2]) as u64;
+        let first = self.rng.below(3);
+        let mut limit =
+            || self.rng.pick(&[None, Some(50), Some(300), Some(2_000), Some(20_000)]).flatten().map(credits);
+        let limits: Vec<(Option<CreditUnit>, Option<CreditUnit>)> = (0..count).map(|_| (limit(), limit())).collect();
+        let named = limits.into_iter().zip(first..);
+        let budget = |((per_day, in_total), number)| Budget { id: self.id("b", number % 3), per_day, in_total };
+        Budgets::new(&named.map(budget).collect::<Vec<_>>()).expect("few, and of different names")
     }
 
     fn commit(&mut self, model: &Model, finality: Finality) -> Command {

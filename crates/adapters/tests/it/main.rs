@@ -4,7 +4,7 @@
 use holdfast_adapters::ReadModel;
 use holdfast_adapters::read_model::{self, AsOf, Lookup, QueryError};
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
-use holdfast_domain::{Account, Change, Label, Span, Timestamp, escrow};
+use holdfast_domain::{Account, Budgets, Change, Label, Span, Timestamp, escrow};
 use holdfast_engine::recovery::{self, OpenConfig};
 use holdfast_engine::{Command, Ledger, Limits, Projection, Record, Request, Tail};
 use holdfast_journal::{Batch, Config, Frames, Journal, JournalId, LocalDisk, Location};
@@ -78,7 +78,7 @@ fn day(from: u32, to: u32) -> Vec<(Option<String>, Command)> {
         commands.push((Some(format!("m{number}")), Command::Mint { owner, amount: "10".parse().unwrap(), reason }));
         let charge = format!("c{number}").parse().unwrap();
         let terms = Terms { rates: None, overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
-        let reserve = Reserve { owner, amount: "4".parse().unwrap(), terms, ttl: Span::DAY };
+        let reserve = Reserve { owner, amount: "4".parse().unwrap(), terms, ttl: Span::DAY, budgets: Budgets::NONE };
         commands.push((None, Command::Reserve { charge, reserve }));
         let actual = Actual::Credits(format!("0.{}", number % 9 + 1).parse().unwrap());
         let command = charge::Command::Commit { actual, finality: Finality::Final };

@@ -3,6 +3,7 @@
 use super::{
     Actual, Charge, Closed, Command, Context, Ended, Event, Finality, OnExpiry, Overrun, Refusal, State, Taken, Terms,
 };
+use crate::budget::Budgets;
 use crate::id::OwnerId;
 use crate::money::{CreditUnit, Overflow};
 use crate::time::{Span, Timestamp};
@@ -16,6 +17,8 @@ pub struct Hold {
     pub charged: CreditUnit,
     /// What partial commits could not collect.
     pub uncollected: CreditUnit,
+    /// What the work noted as delivered costs.
+    pub noted: CreditUnit,
     /// Whether the work has been sent upstream.
     pub stage: Stage,
     /// What was agreed at reserve.
@@ -37,7 +40,7 @@ pub enum Stage {
 pub const TTL_MAX: Span = Span::from_secs(366 * 24 * 60 * 60);
 
 /// A request to set money aside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserve {
     /// Whose credits to hold.
     pub owner: OwnerId,
@@ -47,15 +50,18 @@ pub struct Reserve {
     pub terms: Terms,
     /// How long the hold lives.
     pub ttl: Span,
+    /// What it counts against. No part of what the caller asked for: a retry may find other limits.
+    pub budgets: Budgets,
 }
 
-/// Decides a reserve. Whether the owner can pay for it is the guard of the entry that it becomes.
+/// Decides a reserve. Whether the owner and the budgets can bear it is for whoever admits the entry that it becomes.
 pub fn reserve(request: &Reserve, now: Timestamp) -> Result<Event, Refusal> {
     let Reserve { amount, terms, ttl, .. } = *request;
+    let budgets = request.budgets.clone();
     if amount.is_zero() {
         return Err(Refusal::ZeroAmount);
     }
-    Ok(Event::Reserved { amount, terms, expires_at: now.after(valid(ttl)?) })
+    Ok(Event::Reserved { amount, terms, expires_at: now.after(valid(ttl)?), budgets })
 }
 
 impl Hold {
@@ -65,6 +71,7 @@ impl Hold {
             held: amount,
             charged: CreditUnit::ZERO,
             uncollected: CreditUnit::ZERO,
+            noted: CreditUnit::ZERO,
             stage: Stage::Reserved,
             terms,
             expires_at,
@@ -74,6 +81,8 @@ impl Hold {
     pub(super) fn decide(&self, command: &Command, context: &Context) -> Result<Event, Refusal> {
         match command {
             Command::Start if self.stage == Stage::Reserved => Ok(Event::Started),
+            Command::Note { actual } => Ok(Event::Noted { cost: self.terms.cost(*actual)?.max(self.noted) }),
+            Command::Abandon => self.abandon(context.available),
             Command::Increase { amount } if amount.is_zero() => Err(Refusal::ZeroAmount),
             Command::Increase { amount } => {
                 self.increased(*amount)?;
@@ -118,6 +127,18 @@ impl Hold {
         Ok(taken)
     }
 
+    /// What was noted and not yet charged by a partial commit is charged. The caller's policy on overruns does not matter
+    /// here: nobody is left to be told no.
+    fn abandon(&self, available: CreditUnit) -> Result<Event, Refusal> {
+        let cost = self.uncollected.shortfall(self.charged.shortfall(self.noted));
+        if cost.is_zero() {
+            return Ok(Event::Released { returned: self.held });
+        }
+        let cost = if self.terms.overrun == Overrun::Refuse { cost.min(self.held) } else { cost };
+        let taken = self.commit(Actual::Credits(cost), Finality::Final, available)?;
+        Ok(Event::Committed { taken, finality: Finality::Final })
+    }
+
     fn expire(&self) -> Event {
         match (self.stage, self.terms.on_expiry) {
             (Stage::InFlight, OnExpiry::ChargeEstimate) => Event::Committed {
@@ -138,6 +159,7 @@ impl Hold {
             Event::Started if self.stage == Stage::Reserved => {
                 Some(Charge::Held(Self { stage: Stage::InFlight, ..self }))
             }
+            Event::Noted { cost } if *cost >= self.noted => Some(Charge::Held(Self { noted: *cost, ..self })),
             Event::Increased { amount } if !amount.is_zero() => self.increased(*amount).ok().map(Charge::Held),
             Event::Extended { expires_at } => {
                 (*expires_at >= self.expires_at).then_some(Charge::Held(Self { expires_at: *expires_at, ..self }))
@@ -151,6 +173,7 @@ impl Hold {
             }
             Event::Started
             | Event::Reserved { .. }
+            | Event::Noted { .. }
             | Event::Increased { .. }
             | Event::Released { .. }
             | Event::AutoReleased { .. }

@@ -12,7 +12,7 @@ use holdfast_domain::charge::{
     Actual, CannotFollow, Closed, Command, Context, Ended, Event, Finality, Hold, OnExpiry, Overrun, Refusal, Reserve,
     Stage, State, TTL_MAX, Taken, Terms, reserve,
 };
-use holdfast_domain::{AMOUNT_MAX, Charge, CreditUnit, CreditsPerUsd, Price, Rates, Span, Timestamp, Usage};
+use holdfast_domain::{AMOUNT_MAX, Budgets, Charge, CreditUnit, CreditsPerUsd, Price, Rates, Span, Timestamp, Usage};
 
 /// The moment of every decision here, unless the command is `expire`, which comes exactly when the hold ends.
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -667,11 +667,15 @@ fn a_reserve_needs_an_amount_and_a_believable_life() {
     ];
     for (amount, ttl, expected) in table {
         let (owner, amount, terms) = (id("alice"), credits(amount).expect("an amount"), standard());
-        let event = reserve(&Reserve { owner, amount, terms, ttl }, NOW);
-        assert_eq!(event, expected.map(|expires_at| Event::Reserved { amount, terms, expires_at }));
+        let event = reserve(&Reserve { owner, amount, terms, ttl, budgets: Budgets::NONE }, NOW);
+        assert_eq!(
+            event,
+            expected.map(|expires_at| Event::Reserved { amount, terms, expires_at, budgets: Budgets::NONE })
+        );
         if let (Ok(event), Ok(expires_at)) = (event, expected) {
             let (charged, uncollected, stage) = (CreditUnit::ZERO, CreditUnit::ZERO, Stage::Reserved);
-            let held = Hold { held: amount, charged, uncollected, stage, terms, expires_at };
+            let noted = CreditUnit::ZERO;
+            let held = Hold { held: amount, charged, uncollected, noted, stage, terms, expires_at };
             assert_eq!(Charge::apply(None, &event), Ok(Charge::Held(held)));
         }
     }
@@ -1033,7 +1037,8 @@ fn charge(words: &[&str], terms: Terms) -> Option<Charge> {
         };
         let (held, charged, uncollected) = (credits(held)?, credits(charged)?, credits(lost)?);
         let expires_at = NOW.after(hours(until)?);
-        return Some(Charge::Held(Hold { held, charged, uncollected, stage, terms, expires_at }));
+        let noted = CreditUnit::ZERO;
+        return Some(Charge::Held(Hold { held, charged, uncollected, noted, stage, terms, expires_at }));
     }
     let [name, "charged", charged, "lost", lost, "back", back, more @ ..] = words else { return None };
     let (charged, uncollected, returned) = (credits(charged)?, credits(lost)?, credits(back)?);
@@ -1106,9 +1111,12 @@ fn parse_outcome(words: &[&str]) -> Option<Result<Event, Refusal>> {
 
 fn parse_event(words: &[&str]) -> Option<Event> {
     Some(match words {
-        ["reserved", amount] => {
-            Event::Reserved { amount: credits(amount)?, terms: standard(), expires_at: NOW.after(h(24)) }
-        }
+        ["reserved", amount] => Event::Reserved {
+            amount: credits(amount)?,
+            terms: standard(),
+            expires_at: NOW.after(h(24)),
+            budgets: Budgets::NONE,
+        },
         ["started"] => Event::Started,
         ["increased", amount] => Event::Increased { amount: credits(amount)? },
         ["extended", until] => Event::Extended { expires_at: NOW.after(hours(until)?) },

@@ -3,7 +3,7 @@
 use crate::table::{credits, id, reason};
 use holdfast_domain::charge::{self, Finality, OnExpiry, Overrun, Taken, Terms};
 use holdfast_domain::escrow::{self, Escrowed};
-use holdfast_domain::{CreditUnit, Event, Guard, Mint, Place, Side, Timestamp, Unbalanced, ZeroMint, mint};
+use holdfast_domain::{Budgets, CreditUnit, Event, Guard, Mint, Place, Side, Timestamp, Unbalanced, ZeroMint, mint};
 
 #[test]
 fn minting_takes_from_the_treasury() {
@@ -16,7 +16,7 @@ fn setting_aside_moves_from_available_to_held() {
     let terms = Terms { rates: None, overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
     let (amount, expires_at) = (cu("100"), Timestamp::EPOCH);
     check(
-        of_charge(charge::Event::Reserved { amount, terms, expires_at }),
+        of_charge(charge::Event::Reserved { amount, terms, expires_at, budgets: Budgets::NONE }),
         "billing_reserve: user:alice:available -100, user:alice:held 100; floors: user:alice:available",
     );
     check(
@@ -81,6 +81,7 @@ fn giving_back_moves_from_held_to_available_and_a_void_from_revenue() {
 #[test]
 fn what_moves_no_money_posts_nothing() {
     check(of_charge(charge::Event::Started), "billing_start: ; floors:");
+    check(of_charge(charge::Event::Noted { cost: cu("5") }), "billing_progress: ; floors:");
     check(of_charge(charge::Event::Extended { expires_at: Timestamp::EPOCH }), "billing_extend: ; floors:");
     check(of_charge(charge::Event::Acked), "billing_finalize_ack: ; floors:");
     check(of_charge(charge::Event::Failed { reason: reason("no answer") }), "billing_finalize_fail: ; floors:");

@@ -12,8 +12,8 @@ use holdfast_domain::charge::{
     self, Actual, Command, Context, Ended, Finality, Hold, Overrun, Reserve, Stage, State, Taken, Terms, reserve,
 };
 use holdfast_domain::{
-    AMOUNT_MAX, Account, Change, Charge, CreditUnit, Escrow, Event, Kind, OwnerId, Place, Posting, Postings, Span,
-    Timestamp, Unbalanced, Usage,
+    AMOUNT_MAX, Account, Budgets, Change, Charge, CreditUnit, Escrow, Event, Kind, OwnerId, Place, Posting, Postings,
+    Span, Timestamp, Unbalanced, Usage,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -273,7 +273,7 @@ proptest! {
         let priced = CreditUnit::new(u64::try_from(price(&two, usage)).expect("not negative")).expect("small");
         let commit = |rates, actual| {
             let terms = Terms { rates: Some(rates), ..request.terms };
-            let event = reserve(&Reserve { terms, ..request }, NOW).ok()?;
+            let event = reserve(&Reserve { terms, ..request.clone() }, NOW).ok()?;
             let charge = Charge::apply(None, &event).expect("whatever is decided can follow");
             Some(charge.decide(&Command::Commit { actual, finality: Finality::Final }, &context(50)))
         };
@@ -313,7 +313,7 @@ proptest! {
         terms in any_terms(),
         commands in prop::collection::vec((command(edge_amount()), edge_amount(), 0..40u64), 1..40),
     ) {
-        let request = Reserve { owner: id("alice"), amount, terms, ttl: Span::from_millis(60) };
+        let request = Reserve { owner: id("alice"), amount, terms, ttl: Span::from_millis(60), budgets: Budgets::NONE };
         let Ok(event) = reserve(&request, NOW) else { return Ok(()) };
         let mut charge = Charge::apply(None, &event).expect("whatever is decided can follow");
         let mut now = NOW;
@@ -519,6 +519,7 @@ fn any_hold() -> impl Strategy<Value = Hold> {
         held,
         charged,
         uncollected: CreditUnit::ZERO,
+        noted: CreditUnit::ZERO,
         stage: Stage::InFlight,
         terms,
         expires_at: NOW,

@@ -9,8 +9,8 @@ use holdfast_domain::charge::{
 };
 use holdfast_domain::escrow::{self, Hold};
 use holdfast_domain::{
-    AMOUNT_MAX, Account, Charge, ChargeId, CreditUnit, CreditsPerUsd, Escrow, EscrowId, Event, Guard, Mint, OwnerId,
-    Price, Rates, Span, Timestamp, Usage,
+    AMOUNT_MAX, Account, Budgets, Charge, ChargeId, CreditUnit, CreditsPerUsd, Escrow, EscrowId, Event, Guard, Mint,
+    OwnerId, Price, Rates, Span, Timestamp, Usage,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,6 +215,7 @@ pub(crate) fn revenue(event: &charge::Event) -> i128 {
         charge::Event::Voided { returned, .. } => -units(*returned),
         charge::Event::Reserved { .. }
         | charge::Event::Started
+        | charge::Event::Noted { .. }
         | charge::Event::Increased { .. }
         | charge::Event::Extended { .. }
         | charge::Event::Released { .. }
@@ -327,6 +328,7 @@ pub(crate) fn a_reserve() -> impl Strategy<Value = Reserve> {
         amount,
         terms,
         ttl: Span::from_millis(ttl),
+        budgets: Budgets::NONE,
     })
 }
 

@@ -5,7 +5,7 @@
 use crate::world::{actor, cu, id, owner};
 use holdfast_domain::charge::{self, Finality, OnExpiry, Overrun, Taken, Terms};
 use holdfast_domain::escrow::{self, Escrowed};
-use holdfast_domain::{CreditsPerUsd, Event, Mint, Price, Rates, Timestamp};
+use holdfast_domain::{Budget, Budgets, CreditsPerUsd, Event, Mint, Price, Rates, Timestamp};
 use holdfast_engine::{Fingerprint, LifeState, Link, OwnerLink, Record};
 use holdfast_journal::Location;
 
@@ -44,7 +44,10 @@ fn records() -> Vec<(&'static str, Record)> {
     let expires_at = Timestamp::from_millis(1_790_000_060_000);
     let taken = Taken { from_hold: cu("3"), from_available: cu("1"), returned: cu("2"), uncollected: cu("0.5") };
     let payee = "bob".parse().unwrap();
-    let reserved = |terms| C::Reserved { amount: cu("5"), terms, expires_at };
+    let reserved = |terms| C::Reserved { amount: cu("5"), terms, expires_at, budgets: Budgets::NONE };
+    let key = Budget { id: "key_1".parse().unwrap(), per_day: Some(cu("20")), in_total: Some(cu("300")) };
+    let team = Budget { id: "team".parse().unwrap(), per_day: None, in_total: Some(cu("4000")) };
+    let budgets = Budgets::new(&[key, team]).unwrap();
     vec![
         (
             "credit_mint",
@@ -62,6 +65,11 @@ fn records() -> Vec<(&'static str, Record)> {
         ("billing_void", of_charge(C::Voided { returned: cu("5"), reason: reason() }, S::Voided)),
         ("billing_finalize_ack", of_charge(C::Acked, S::Acked)),
         ("billing_finalize_fail", of_charge(C::Failed { reason: reason() }, S::Failed)),
+        ("billing_progress", of_charge(C::Noted { cost: cu("1.25") }, S::Held)),
+        (
+            "billing_reserve with budgets",
+            of_charge(C::Reserved { amount: cu("5"), terms: rated, expires_at, budgets }, S::Held),
+        ),
         (
             "escrow_hold",
             of_escrow(

@@ -1,7 +1,7 @@
 //! An engine in a temporary directory, with a clock that the test sets.
 
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
-use holdfast_domain::{ChargeId, CreditUnit, Key, Label, OwnerId, Span, Timestamp};
+use holdfast_domain::{Budgets, ChargeId, CreditUnit, Key, Label, OwnerId, Span, Timestamp};
 use holdfast_engine::recovery::{self, OpenConfig, Report, StartError};
 use holdfast_engine::{Answer, Clock, Command, Engine, Limits, Policy, Request};
 use holdfast_journal::{Config, JournalId, LocalDisk};
@@ -83,7 +83,13 @@ pub(crate) fn mint(key: &str, to: &str, amount: &str) -> Request {
 pub(crate) const TERMS: Terms = Terms { rates: None, overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
 
 pub(crate) fn reserve(charge: &str, from: &str, amount: &str) -> Request {
-    let reserve = Reserve { owner: owner(from), amount: cu(amount), terms: TERMS, ttl: Span::from_secs(60) };
+    let reserve = Reserve {
+        owner: owner(from),
+        amount: cu(amount),
+        terms: TERMS,
+        ttl: Span::from_secs(60),
+        budgets: Budgets::NONE,
+    };
     request(None, Command::Reserve { charge: id(charge), reserve })
 }
 

@@ -10,7 +10,7 @@ use crate::node::{self, Node};
 use crate::settings::Settings;
 use crate::terminal;
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
-use holdfast_domain::{ChargeId, CreditUnit, Label, OwnerId};
+use holdfast_domain::{Budgets, ChargeId, CreditUnit, Label, OwnerId};
 use holdfast_engine::{Answer, Command, Engine, Outcome, Request, TTL_DEFAULT};
 use holdfast_journal::LocalDisk;
 use serde_json::{Value, json};
@@ -217,7 +217,7 @@ fn reserve(number: u64) -> Request {
     let terms = Terms { rates: None, overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
     // Spread by a multiplier, so that neighbours do not share an account.
     let owner = owner(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
-    let reserve = Reserve { owner, amount: units(HELD), terms, ttl: TTL_DEFAULT };
+    let reserve = Reserve { owner, amount: units(HELD), terms, ttl: TTL_DEFAULT, budgets: Budgets::NONE };
     Request { key: None, actor: actor(), command: Command::Reserve { charge: hold(number), reserve } }
 }
 

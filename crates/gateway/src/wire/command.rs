@@ -4,7 +4,9 @@ use super::error::{Problem, WireError};
 use super::object::Object;
 use super::{ids, parse};
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
-use holdfast_domain::{ChargeId, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, Rates, Timestamp, Usage, escrow};
+use holdfast_domain::{
+    Budgets, ChargeId, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, Rates, Timestamp, Usage, escrow,
+};
 use holdfast_engine::{Command, Request, TTL_DEFAULT};
 use serde::Deserialize;
 use serde_json::Value;
@@ -143,6 +145,7 @@ impl CommandBody {
                     amount: parse::amount("amount_cu", &amount_cu)?,
                     terms: terms(overrun, on_expiry, rates)?,
                     ttl: ttl_s.map_or(Ok(TTL_DEFAULT), |ttl| parse::ttl(&ttl))?,
+                    budgets: Budgets::NONE,
                 };
                 let charge = reservation_id(request_id.as_deref(), key.as_deref(), given.now)?;
                 (key, Command::Reserve { charge, reserve })

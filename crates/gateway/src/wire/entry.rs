@@ -117,6 +117,7 @@ impl Details {
                 Self { amount_cu: Some(Shown(*amount)), expires_at: Some(Moment(*expires_at)), ..nothing }
             }
             charge::Event::Started | charge::Event::Acked => nothing,
+            charge::Event::Noted { cost } => Self { amount_cu: Some(Shown(*cost)), ..nothing },
             charge::Event::Increased { amount } => Self { amount_cu: Some(Shown(*amount)), ..nothing },
             charge::Event::Extended { expires_at } => Self { expires_at: Some(Moment(*expires_at)), ..nothing },
             charge::Event::Committed { taken, finality } => Self {

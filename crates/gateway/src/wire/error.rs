@@ -149,6 +149,11 @@ impl ErrorBody {
                 self.required_cu = Some(Shown(*required));
                 self.deficit_cu = Some(Shown(available.shortfall(*required)));
             }
+            Refusal::BudgetExceeded { over, required } => {
+                self.available_cu = Some(Shown(over.used.shortfall(over.limit)));
+                self.required_cu = Some(Shown(*required));
+                self.deficit_cu = Some(Shown(over.used.shortfall(over.limit).shortfall(*required)));
+            }
             Refusal::TooManyOpenHolds { open } => self.open_holds = Some(*open),
             Refusal::InvalidState(state) => self.state = Some(state.name()),
             Refusal::ExceedsHold { chargeable } => self.chargeable_cu = Some(Shown(*chargeable)),

@@ -19,6 +19,8 @@ pub(crate) struct ChargeRow {
     pub(crate) returned: i128,
     /// What was charged after the hold had ended.
     pub(crate) late: i128,
+    /// What was noted as delivered costs.
+    pub(crate) noted: i128,
     pub(crate) in_flight: bool,
     /// Whether it ended by running out, so that late results are still charged.
     pub(crate) takes_late: bool,
@@ -110,6 +112,7 @@ impl Model {
             return Err(invalid_amount().into());
         }
         let expires_at = ends_at(now, reserve.ttl)?;
+        self.check_limits(reserve.budgets.as_slice(), reserve.amount, now)?;
         let amount = units(reserve.amount);
         let row = ChargeRow {
             owner: reserve.owner,
@@ -119,6 +122,7 @@ impl Model {
             uncollected: 0,
             returned: 0,
             late: 0,
+            noted: 0,
             in_flight: false,
             takes_late: false,
             terms: reserve.terms,
@@ -129,6 +133,7 @@ impl Model {
             amount: reserve.amount,
             terms: reserve.terms,
             expires_at: Timestamp::from_millis(expires_at),
+            budgets: reserve.budgets.clone(),
         };
         Ok(draft(id, row, event, Moves { available: -amount, held: amount, ..Moves::default() }))
     }
@@ -138,7 +143,13 @@ impl Model {
         let available = self.owners.get(&row.owner).map_or(0, |owner| owner.available);
         let wrong = || No::WrongState { last: row.last, refusal: Refusal::InvalidState(row.state) };
         match row.state {
-            State::Held => held(id, row, command, now, available).unwrap_or_else(|| Err(wrong())),
+            State::Held => {
+                let draft = held(id, row, command, now, available).unwrap_or_else(|| Err(wrong()))?;
+                if let Command::Increase { amount } = command {
+                    self.check_limits(self.limits_of(id).0, *amount, now)?;
+                }
+                Ok(draft)
+            }
             State::Committed | State::Acked | State::Failed | State::Voided | State::Released | State::AutoReleased => {
                 closed(id, row, command, available).unwrap_or_else(|| Err(wrong()))
             }
@@ -187,6 +198,18 @@ fn held(id: ChargeId, row: ChargeRow, command: &Command, now: u64, available: i1
         Command::Start if !row.in_flight => {
             Ok(draft(id, ChargeRow { in_flight: true, ..row }, ChargeEvent::Started, Moves::default()))
         }
+        Command::Note { actual } => cost(&row.terms, *actual).map(|cost| {
+            let noted = cost.max(row.noted);
+            draft(id, ChargeRow { noted, ..row }, ChargeEvent::Noted { cost: unit(noted) }, Moves::default())
+        }),
+        // Nobody is left to be refused: what cannot be taken from the hold is as the terms say, but for a refusal.
+        Command::Abandon => match (row.noted - row.charged - row.uncollected).max(0) {
+            0 => Ok(give_back(id, row, GaveBack::Release)),
+            rest => {
+                let rest = if row.terms.overrun == Overrun::Refuse { rest.min(row.held) } else { rest };
+                commit(id, row, Actual::Credits(unit(rest)), Finality::Final, available)
+            }
+        },
         Command::Increase { amount } => {
             let (by, amount) = (units(*amount), *amount);
             if by == 0 || row.held + row.charged + by > AMOUNT_MAX {
@@ -281,6 +304,8 @@ fn closed(id: ChargeId, row: ChargeRow, command: &Command, available: i128) -> O
             Ok(draft(id, ChargeRow { state: State::Voided, takes_late: false, ..row }, event, moves))
         }
         Command::Start
+        | Command::Note { .. }
+        | Command::Abandon
         | Command::Increase { .. }
         | Command::Extend { .. }
         | Command::Commit { .. }

@@ -16,6 +16,8 @@ pub struct Past {
     pub receipt: Receipt,
     /// The record's bytes and place, once the engine has written them.
     pub written: Option<(Location, Vec<u8>)>,
+    /// By how much it changed what the owner can spend.
+    pub(super) available: i128,
     /// The owner's entry before it, and how many the owner had.
     owner_before: (u64, u64),
     payee: Option<PastPayee>,
@@ -64,11 +66,12 @@ impl Past {
     pub(super) const fn new(
         request: Request,
         receipt: Receipt,
+        available: i128,
         owner_before: (u64, u64),
         payee: Option<PastPayee>,
         undo: Undo,
     ) -> Self {
-        Self { request, receipt, written: None, owner_before, payee, undo }
+        Self { request, receipt, written: None, available, owner_before, payee, undo }
     }
 }
 

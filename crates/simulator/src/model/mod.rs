@@ -8,6 +8,7 @@
 //! - Only what is applied is remembered: a refused request leaves no trace, and its key stays free.
 //! - Every entry can be taken back, newest first, because a crash takes back what was never durable.
 
+mod budgets;
 mod charges;
 mod escrows;
 mod history;
@@ -17,7 +18,7 @@ pub use history::{Past, PastPayee};
 use charges::ChargeRow;
 use escrows::EscrowRow;
 use history::{LifeBefore, Undo};
-use holdfast_domain::charge::{self, Finality};
+use holdfast_domain::charge::{self, Finality, Reserve};
 use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Mint, OwnerId, PayeeId, Timestamp, escrow};
 use holdfast_engine::{Answer, Command, LifeState, Outcome, Receipt, Refusal, Request};
 use std::collections::BTreeMap;
@@ -132,9 +133,13 @@ fn units(amount: CreditUnit) -> i128 {
     i128::from(amount.units())
 }
 
-/// Whether two commands ask for the same. An escrow's id is made up by whoever asks, so it is no part of the question.
+/// Whether two commands ask for the same. An escrow's id is made up by whoever asks, and limits are set by others, so they
+/// are no part of the question.
 fn is_same(one: &Command, two: &Command) -> bool {
     match (one, two) {
+        (Command::Reserve { charge: one, reserve: asked }, Command::Reserve { charge: two, reserve: again }) => {
+            one == two && *asked == Reserve { budgets: asked.budgets.clone(), ..again.clone() }
+        }
         (Command::Hold { hold: one, .. }, Command::Hold { hold: two, .. }) => one == two,
         (
             Command::Hold { .. }
@@ -264,7 +269,7 @@ impl Model {
             let before = before.unwrap_or_default();
             PastPayee { balance: row.balance, previous: before.last, number: row.entries }
         });
-        self.history.push(Past::new(request.clone(), receipt.clone(), previous, payee, undo));
+        self.history.push(Past::new(request.clone(), receipt.clone(), moves.available, previous, payee, undo));
         Ok(Outcome::Applied(receipt))
     }
 

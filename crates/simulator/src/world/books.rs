@@ -35,6 +35,12 @@ impl World {
                 return Err((Check::WrongBooks, format!("{id} has {found:?}, not {row:?}")));
             }
         }
+        for budget in self.model.budgets() {
+            let used = view.used(budget);
+            if !self.model.has_used(budget, &used) {
+                return Err((Check::WrongBooks, format!("budget {budget} has used {used:?}")));
+            }
+        }
         let of = |account: Account| view.account(&account).map(|change| i128::from(change.units()));
         for (id, row) in self.model.payees() {
             let end = view.history_end(&Account::Payee(*id)).map(|end| (end.last, end.entries));

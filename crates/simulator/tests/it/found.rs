@@ -1,7 +1,7 @@
 //! What the simulator has found, each as the shortest story that shows it, and the seeds that once failed.
 
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
-use holdfast_domain::{CreditUnit, Span, Timestamp};
+use holdfast_domain::{Budgets, CreditUnit, Span, Timestamp};
 use holdfast_engine::recovery::{self, OpenConfig, Opened, StartError};
 use holdfast_engine::{Command, Limits, Outcome, Request};
 use holdfast_journal::{Batch, Config, JournalId, OpenError, ReadError};
@@ -40,8 +40,10 @@ fn on_charge(command: charge::Command) -> Request {
 fn reserve() -> Request {
     let terms = Terms { rates: None, overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
     let (owner, amount) = ("alice".parse().unwrap(), CreditUnit::new(5).unwrap());
-    let command =
-        Command::Reserve { charge: "c".parse().unwrap(), reserve: Reserve { owner, amount, terms, ttl: Span::DAY } };
+    let command = Command::Reserve {
+        charge: "c".parse().unwrap(),
+        reserve: Reserve { owner, amount, terms, ttl: Span::DAY, budgets: Budgets::NONE },
+    };
     Request { key: None, actor: "test".parse().unwrap(), command }
 }
 
