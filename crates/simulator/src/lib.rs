@@ -20,6 +20,7 @@ mod node;
 mod plant;
 pub mod rng;
 mod tally;
+pub mod upstream;
 mod workload;
 mod world;
 
