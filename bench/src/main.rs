@@ -1,8 +1,9 @@
-//! `bench NAME [--quick] [--only SUBJECT] [--case CALLERSxBATCH]`: runs one benchmark, prints it and writes `target/bench/NAME.json`.
+//! `bench NAME [--quick] [--only SUBJECT] [--case CASE]`: runs one benchmark, prints it and writes `target/bench/NAME.json`.
 //!
 //! Exits with 1 if a subject failed or the run was interrupted, with 2 if the command line makes no sense.
 
 use holdfast_bench::BenchError;
+use holdfast_bench::gateway;
 use holdfast_bench::growth;
 use holdfast_bench::head::Head;
 use holdfast_bench::ledger::{self, Choice};
@@ -19,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const OUTPUT_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
-const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CALLERSxBATCH]\nbenchmarks: ledger, growth";
+const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CASE]\nbenchmarks: ledger, growth, gateway";
 
 fn main() -> ExitCode {
     let Some((name, pace, choice)) = parse(std::env::args().skip(1)) else {
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
 /// How thorough, and what of it; `None` if the words make no sense.
 fn parse(mut words: impl Iterator<Item = String>) -> Option<(&'static str, Pace, Choice)> {
     let named = words.next()?;
-    let name = [ledger::NAME, growth::NAME].into_iter().find(|name| *name == named)?;
+    let name = [ledger::NAME, growth::NAME, gateway::NAME].into_iter().find(|name| *name == named)?;
     let mut pace = Pace::Full;
     let mut choice = Choice::default();
     while let Some(word) = words.next() {
@@ -65,6 +66,7 @@ fn run(name: &'static str, pace: Pace, choice: &Choice) -> Result<usize, BenchEr
     let mut report = Report::new(name, ledger::OURS, head);
     let failed = match name {
         growth::NAME => growth::run(pace, &mut plan, &mut report).map(|()| 0)?,
+        gateway::NAME => gateway::run(&plan, choice, &mut report)?,
         _ => ledger::run(&plan, choice, &mut report)?,
     };
     report.finish();

@@ -5,8 +5,11 @@
 //! - A server dies with the run even if the run is killed: `setpriv --pdeathsig` asks the kernel for it. Servers are therefore
 //!   started on the main thread (the kernel watches the thread, not the process) and in the foreground (`pg_ctl` would detach).
 
+pub mod holdfast;
+pub mod litellm;
 pub mod postgres;
 pub mod redis;
+pub mod upstream;
 
 use crate::error::BenchError;
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,6 +23,8 @@ use std::time::{Duration, Instant};
 pub const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long between two looks at something that is not ready.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The same, where the time until then is a figure.
+const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(1);
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How a server is made to end; in both ways at once, since its files are about to be removed.
@@ -29,6 +34,8 @@ enum Ending {
     Quit,
     /// For one without processes of its own.
     Kill,
+    /// For one that ends its own processes when it is asked to.
+    Terminate,
 }
 
 impl Ending {
@@ -36,6 +43,7 @@ impl Ending {
         match self {
             Self::Quit => Signal::QUIT,
             Self::Kill => Signal::KILL,
+            Self::Terminate => Signal::TERM,
         }
     }
 
@@ -44,6 +52,7 @@ impl Ending {
         match self {
             Self::Quit => "QUIT",
             Self::Kill => "KILL",
+            Self::Terminate => "TERM",
         }
     }
 }
@@ -66,6 +75,29 @@ impl Server {
         let child = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn();
         let child = child.map_err(BenchError::io(format!("start {}", program.display())))?;
         Ok(Self { child, ending, log })
+    }
+
+    /// The process, for those who measure it.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the server has printed `listening on http://…`, and returns that address.
+    fn wait_listening(&mut self, server: &'static str) -> Result<String, BenchError> {
+        let began = Instant::now();
+        loop {
+            let text = fs::read_to_string(&self.log).unwrap_or_default();
+            let whole_lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            let url = whole_lines.filter_map(|line| line.trim_end().strip_prefix("listening on http://")).next();
+            if let Some(address) = url {
+                return Ok(format!("http://{address}"));
+            }
+            if began.elapsed() > READY_WITHIN || !self.is_running() {
+                return Err(BenchError::NotReady { server, within: READY_WITHIN, said: self.last_words() });
+            }
+            std::thread::sleep(LOOK_CLOSELY_EVERY);
+        }
     }
 
     /// Whether waiting for it still makes sense.
@@ -127,6 +159,24 @@ fn unprivileged(program: &Path, ending: Ending, dir: &Path) -> Result<Command, B
     }
     command.arg("--").arg(program);
     Ok(command)
+}
+
+/// A command that runs as who we are and gets `ending` when we die.
+fn as_ourselves(program: &Path, ending: Ending) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", ending.name(), "--"]).arg(program);
+    command
+}
+
+/// A program of ours, built beside this one.
+///
+/// # Errors
+/// If it is not there.
+fn beside(name: &str) -> Result<PathBuf, BenchError> {
+    let ourselves = std::env::current_exe().map_err(BenchError::io("find this program"))?;
+    let program = ourselves.with_file_name(name);
+    let absent = || BenchError::Program { program: name.to_owned(), said: "it is not built".to_owned() };
+    if program.is_file() { Ok(program) } else { Err(absent()) }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

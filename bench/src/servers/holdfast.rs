@@ -1,0 +1,113 @@
+//! A private `holdfast serve` in front of the upstream, with durable billing: an account with money, and a key for it.
+
+use super::upstream::MODEL;
+use super::{Ending, Server, as_ourselves, beside};
+use crate::error::BenchError;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// More than any run can spend.
+const CREDITS: &str = "1000000000";
+const ACCOUNT: &str = "bench";
+
+/// A running gateway; stops it when dropped.
+#[derive(Debug)]
+pub struct Holdfast {
+    /// The process.
+    pub server: Server,
+    /// `http://ADDRESS`.
+    pub url: String,
+    /// An API key of an account with enough money.
+    pub key: String,
+    /// From the start of the process until it said that it listens.
+    pub ready_after: Duration,
+}
+
+impl Holdfast {
+    /// Starts it in `dir`, and gives an account money and a key.
+    ///
+    /// # Errors
+    /// If it is not built, does not start, or refuses.
+    pub fn start(dir: &Path, upstream_url: &str) -> Result<Self, BenchError> {
+        let program = beside("holdfast")?;
+        let data = dir.join("data");
+        let config = dir.join("holdfast.toml");
+        fs::write(&config, configuration(upstream_url)).map_err(BenchError::io("write holdfast.toml"))?;
+        let mut command = as_ourselves(&program, Ending::Kill);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data").arg(&data).arg("--config").arg(&config);
+        // The upstream takes any key, but a provider must have one.
+        command.env("OPENAI_API_KEY", "bench");
+        let began = Instant::now();
+        let mut server = Server::start(command, Ending::Kill, dir.join("log"))?;
+        let url = server.wait_listening("holdfast")?;
+        let ready_after = began.elapsed();
+        let operator = Operator { program, data };
+        operator.run(&["mint", ACCOUNT, CREDITS, "--reason", "benchmark"])?;
+        let key = operator.run(&["keys", "new", "--account", ACCOUNT, "--json"])?;
+        Ok(Self { server, url, key: api_key(&key)?, ready_after })
+    }
+}
+
+/// The one model, as Holdfast is told of it.
+fn configuration(upstream_url: &str) -> String {
+    format!(
+        r#"[[providers]]
+name = "upstream"
+kind = "openai"
+base_url = "{upstream_url}/v1"
+api_key_env = "OPENAI_API_KEY"
+
+[[models]]
+name = "{MODEL}"
+provider = "upstream"
+
+[prices."{MODEL}"]
+input = "0.4"
+output = "1.6"
+"#
+    )
+}
+
+/// `hf_live_…` out of the answer, whatever its field is called.
+fn api_key(answer: &str) -> Result<String, BenchError> {
+    let value: Value = serde_json::from_str(answer.trim()).unwrap_or_default();
+    let fields = value.as_object().into_iter().flatten();
+    let key = fields.filter_map(|(_, value)| value.as_str()).find(|text| text.starts_with("hf_live_"));
+    let none =
+        || BenchError::Program { program: "holdfast keys new".to_owned(), said: "no key in its JSON".to_owned() };
+    key.map(str::to_owned).ok_or_else(none)
+}
+
+/// Runs commands beside the server.
+struct Operator {
+    program: PathBuf,
+    data: PathBuf,
+}
+
+impl Operator {
+    fn run(&self, arguments: &[&str]) -> Result<String, BenchError> {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).arg("--data").arg(&self.data).stdin(Stdio::null());
+        let output = command.output().map_err(BenchError::io("run holdfast"))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " | ");
+        Err(BenchError::Program { program: format!("holdfast {}", arguments[0]), said })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_found_under_any_name_and_never_made_up() {
+        assert_eq!(api_key("{\"id\":\"k1\",\"key\":\"hf_live_abc\"}\n").unwrap(), "hf_live_abc");
+        assert!(api_key("{\"id\":\"k1\"}").is_err());
+        assert!(api_key("hf_live_abc").is_err());
+    }
+}
