@@ -26,6 +26,8 @@ pub fn run(readme: &Path, programs: &Path, runner: &Runner) -> Result<(), StepEr
     let stderr = File::create(&stderr_path).map_err(|error| wrong(&error.to_string()))?;
     let mut bash = Command::new("bash");
     bash.args(["-euo", "pipefail", "-c", &script]).current_dir(&dir.0).env("PATH", path).stderr(stderr);
+    // The usual port may be taken on this machine.
+    bash.env("HOLDFAST_LISTEN", "127.0.0.1:0");
     let result = runner.run(bash);
     let stderr = fs::read_to_string(&stderr_path).unwrap_or_default();
     let _ = fs::remove_file(&stderr_path);

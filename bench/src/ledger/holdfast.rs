@@ -101,7 +101,7 @@ impl Running {
     /// If the engine has failed.
     pub fn books(&self) -> Result<Books, BenchError> {
         let (owners, revenue) =
-            self.engine.ask(|view| (view.owners(None, usize::MAX), view.totals().revenue)).map_err(failed)?;
+            self.engine.ask_blocking(|view| (view.owners(None, usize::MAX), view.totals().revenue)).map_err(failed)?;
         let left = owners.iter().map(|(_, balance)| balance.available.units()).sum();
         Ok(Books { left, revenue: revenue.units().unsigned_abs() })
     }

@@ -142,8 +142,26 @@ impl<D: Disk> Engine<D> {
         Ok(parts)
     }
 
-    /// Looks at the books between two requests. The answer leaves when everything that it saw is durable.
-    pub fn ask<T: Send + 'static>(&self, look: impl FnOnce(&View<'_>) -> T + Send + 'static) -> Result<T, Refusal> {
+    /// Looks at the books between two requests. The answer comes when everything that it saw is durable.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&View<'_>) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        self.enqueue_look(look)?.await.map_err(|_| Refusal::JournalFailed)
+    }
+
+    /// Like [`Engine::ask`], blocking this thread.
+    pub fn ask_blocking<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&View<'_>) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        self.enqueue_look(look)?.blocking_recv().map_err(|_| Refusal::JournalFailed)
+    }
+
+    fn enqueue_look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&View<'_>) -> T + Send + 'static,
+    ) -> Result<oneshot::Receiver<T>, Refusal> {
         let (reply, answer) = oneshot::channel();
         let ask: Ask = Box::new(move |view| {
             let found = look(view);
@@ -151,7 +169,7 @@ impl<D: Disk> Engine<D> {
         });
         self.shared.admit(1)?;
         self.shared.enqueue(Job::Ask(ask));
-        answer.blocking_recv().map_err(|_| Refusal::JournalFailed)
+        Ok(answer)
     }
 
     /// How the engine is. Never waits for the disk.

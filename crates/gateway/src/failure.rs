@@ -1,5 +1,6 @@
 //! Why a command of the program failed before or beside the ledger's own answers.
 
+use crate::identity::IdentityError;
 use holdfast_engine::ProjectionFailed;
 use holdfast_engine::recovery::StartError;
 use holdfast_journal::{LockError, OpenError};
@@ -29,6 +30,10 @@ pub(crate) enum Failure {
     ServerStrange(String),
     #[error("the server did not stop in time: {0}")]
     Stuck(&'static str),
+    #[error("cannot listen on {address}: {error}")]
+    Listen { address: String, error: io::Error },
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     #[error("cannot {what}: {error}")]
     Io { what: String, error: io::Error },
 }
@@ -61,6 +66,8 @@ impl Failure {
             Self::ServerGone => "SERVER_GONE",
             Self::ServerStrange(_) => "SERVER_NOT_UNDERSTOOD",
             Self::Stuck(_) => "SERVER_STUCK",
+            Self::Listen { .. } => "LISTEN_FAILED",
+            Self::Identity(error) => error.code(),
             Self::Io { .. } => "IO_FAILED",
         }
     }
@@ -83,6 +90,8 @@ impl Failure {
             Self::ServerGone => "ask again with the same --key or id: it is done once",
             Self::ServerStrange(_) => "use the same version of holdfast for the server and its commands",
             Self::Stuck(_) => "start again: what was acknowledged is there",
+            Self::Listen { .. } => "give another address with --listen or HOLDFAST_LISTEN; port 0 takes any free one",
+            Self::Identity(error) => error.hint(),
         };
         hint.to_owned()
     }

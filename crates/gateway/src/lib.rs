@@ -12,8 +12,11 @@
 mod cli;
 mod control;
 mod failure;
+mod http;
+mod identity;
 mod journal_files;
 mod node;
+mod rates;
 mod scratch_disk;
 mod service;
 mod settings;

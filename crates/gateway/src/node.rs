@@ -31,7 +31,7 @@ pub(crate) fn lock(data: &Path) -> Result<DirLock, Failure> {
 
 /// How this program opens a data directory.
 pub(crate) fn config(settings: &Settings) -> Result<OpenConfig, Failure> {
-    let id = JournalId(ids::random().map_err(Failure::io("read /dev/urandom"))?);
+    let id = JournalId(ids::random().map_err(Failure::io("get random bytes"))?);
     let verify_threads = thread::available_parallelism().map_or(1, usize::from);
     Ok(OpenConfig {
         journal: Config { segment_bytes: settings.segment_bytes, id, verify_threads },

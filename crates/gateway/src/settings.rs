@@ -1,4 +1,4 @@
-//! Settings that only tests and experiments need, from the environment. A bad one names itself and what is allowed.
+//! Settings from the environment. A bad one names itself and what is allowed.
 
 use crate::failure::Failure;
 use holdfast_engine::Policy;
@@ -32,7 +32,7 @@ impl Settings {
 }
 
 /// The number in a variable of the environment; `None` if it is not set.
-fn number(name: &'static str, allowed: RangeInclusive<u64>) -> Result<Option<u64>, Failure> {
+pub(crate) fn number(name: &'static str, allowed: RangeInclusive<u64>) -> Result<Option<u64>, Failure> {
     let Some(value) = env::var_os(name) else { return Ok(None) };
     let number = value.to_str().and_then(|text| text.parse().ok()).filter(|number| allowed.contains(number));
     number.map(Some).ok_or_else(|| Failure::Setting {

@@ -81,7 +81,7 @@ fn commits_and_releases_of_one_hold_race_and_one_wins() {
         assert_eq!(applied, 1, "{charge}");
     }
     assert_eq!(world.balance("alice").1, "0");
-    assert_eq!(world.engine.ask(|view| view.totals().imbalance).unwrap(), 0);
+    assert_eq!(world.engine.ask_blocking(|view| view.totals().imbalance).unwrap(), 0);
 }
 
 #[test]

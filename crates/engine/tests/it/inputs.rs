@@ -117,7 +117,7 @@ fn escrows_are_settled_once_and_another_key_is_told_so() {
     check(w, hold("h3", "e3", "10"), "applied");
     check(w, act("p3", "e3", split("0", "10")), "applied");
     let bob = "payee:bob:available".parse().unwrap();
-    let earned = world.engine.ask(move |view| view.account(&bob)).unwrap().unwrap();
+    let earned = world.engine.ask_blocking(move |view| view.account(&bob)).unwrap().unwrap();
     assert_eq!(earned.to_string(), "40");
     assert_eq!(world.balance("alice"), ("60".into(), "0".into()));
 }

@@ -109,7 +109,7 @@ impl World {
     /// The available and held balance of an owner, as text.
     pub(crate) fn balance(&self, of: &str) -> (String, String) {
         let of = owner(of);
-        let balance = self.engine.ask(move |view| view.balance(of)).unwrap().unwrap();
+        let balance = self.engine.ask_blocking(move |view| view.balance(of)).unwrap().unwrap();
         (balance.available.to_string(), balance.held.to_string())
     }
 }

@@ -13,9 +13,23 @@ Examples:
   holdfast accounts show alice                      what alice has now
   holdfast accounts show alice --as-of 2            what alice had after entry 2
   holdfast journal verify                           check every byte and every balance
+  holdfast token --role service                     a bearer for the HTTP API
+  holdfast keys new --account alice                 an API key that spends alice's credits
 
 Commands ask the server of the data directory if one runs, and else open the directory themselves.
 Exit codes: 0 done, 1 refused or failed (error[CODE] on standard error), 2 not understood.";
+
+const SERVE_SETTINGS: &str = "\
+Prints one line `listening on http://ADDR` when it is ready to answer. /docs describes the API, /health, /ready and /metrics
+the server.
+
+From the environment:
+  HOLDFAST_JWKS                 a file or https URL of public keys (JWKS) whose tokens are trusted besides our own
+  HOLDFAST_JWKS_ISSUER          the `iss` of those tokens (holdfast if not said)
+  HOLDFAST_RATE_PER_CREDENTIAL  requests a second of one credential (50000), twice as many at once
+  HOLDFAST_RATE_PER_ADDRESS     requests a second from one address (100000), twice as many at once
+  HOLDFAST_RATE_FAILURES        refused credentials a second from one address (500), twice as many at once
+  HOLDFAST_CONNECTIONS_MAX      connections at once (4096)";
 
 /// Holds money before work is done, charges exactly what the work cost, and keeps the books through any crash.
 #[derive(Debug, Parser)]
@@ -39,8 +53,9 @@ pub(super) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Serve the data directory until SIGTERM or SIGINT
-    Serve,
+    /// Serve the data directory over HTTP and on its control socket, until SIGTERM or SIGINT
+    #[command(after_help = SERVE_SETTINGS)]
+    Serve(Serve),
     /// Credit an account
     Mint(Mint),
     /// Look at accounts: balances now and as of any moment, histories
@@ -52,6 +67,11 @@ pub(super) enum Command {
     /// Hold credits until somebody has earned them
     #[command(subcommand)]
     Escrows(Escrows),
+    /// API keys for callers, and the server's own signing keys
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Print a bearer token for the HTTP API, signed with the data directory's key
+    Token(Token),
     /// Print, check and export the journal's files; beside a server too
     #[command(subcommand)]
     Journal(Journal),
@@ -65,6 +85,80 @@ pub(super) enum Command {
         /// Which shell
         shell: Shell,
     },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Where to listen for HTTP; port 0 takes any free one
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDR")]
+    pub(super) listen: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Keys {
+    /// Make an API key that spends from an account, and print it this once
+    New(NewKey),
+    /// API keys in the order in which they were made
+    List {
+        /// Of this account only
+        #[arg(long)]
+        account: Option<String>,
+        /// Those after this key
+        #[arg(long, value_name = "ID")]
+        after: Option<String>,
+        /// At most so many
+        #[arg(long)]
+        limit: Option<u64>,
+    },
+    /// One API key, by its id
+    Show { id: String },
+    /// Revoke an API key, at once and for ever
+    Revoke { id: String },
+    /// Make a new signing key for tokens; the old one verifies for an hour more
+    Rotate,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NewKey {
+    /// The account that it spends from
+    #[arg(long)]
+    pub(super) account: String,
+    /// To know it by
+    #[arg(long)]
+    pub(super) name: Option<String>,
+    /// How long it lives, such as 12h or 30d (for ever if not said)
+    #[arg(long, value_parser = seconds)]
+    pub(super) expires: Option<u64>,
+    /// The most credits that it may spend a day
+    #[arg(long, value_name = "AMOUNT_CU", allow_hyphen_values = true)]
+    pub(super) daily_limit_cu: Option<String>,
+    /// The most credits that it may ever spend
+    #[arg(long, value_name = "AMOUNT_CU", allow_hyphen_values = true)]
+    pub(super) total_limit_cu: Option<String>,
+    /// What it may do: inference, read (both if not said)
+    #[arg(long)]
+    pub(super) scope: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Token {
+    /// What the bearer may do
+    #[arg(long)]
+    pub(super) role: TokenRole,
+    /// Who the bearer is, for the record
+    #[arg(long, default_value = "operator", value_name = "NAME")]
+    pub(super) sub: String,
+    /// How long it is good, such as 90s; at most 5m
+    #[arg(long, default_value = "5m", value_parser = seconds)]
+    pub(super) ttl: u64,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum TokenRole {
+    /// Billing and inference for other services
+    Service,
+    /// Operating the server
+    Admin,
 }
 
 #[derive(Debug, Subcommand)]

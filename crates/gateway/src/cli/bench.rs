@@ -127,7 +127,7 @@ fn holdfast(data: &Path, settings: &Settings, plan: Plan) -> Result<Tally, Failu
     let tally = runtime.block_on(drive(&node.engine, plan))?;
     drop(runtime);
     let (open, imbalance) =
-        node.engine.ask(|view| (view.totals().open_charges, view.totals().imbalance)).map_err(wrong)?;
+        node.engine.ask_blocking(|view| (view.totals().open_charges, view.totals().imbalance)).map_err(wrong)?;
     node.stop()?;
     if (open, imbalance) != (0, 0) {
         return Err(wrong(format!("{open} holds are open and the books are off by {imbalance}")));

@@ -4,13 +4,16 @@ mod args;
 mod bench;
 mod door;
 mod journal;
+mod keys;
 mod output;
 mod rebuild;
 mod requests;
 mod show;
+mod token;
 
 use crate::control;
 use crate::failure::Failure;
+use crate::http::HttpSettings;
 use crate::service;
 use crate::settings::Settings;
 use args::{Bench, Cli, Command};
@@ -77,7 +80,12 @@ fn run(cli: &Cli) -> Result<(), Ended> {
     let output = if cli.global.json { Output::for_programs() } else { Output::for_people() };
     let session = Session { cli, settings, output };
     match &cli.command {
-        Command::Serve => Ok(control::serve(&cli.global.data, &settings)?),
+        Command::Serve(serve) => {
+            let http = HttpSettings::from_environment(&serve.listen)?;
+            Ok(control::serve(&cli.global.data, &settings, &http)?)
+        }
+        Command::Keys(command) => keys::run(&session, command),
+        Command::Token(words) => token::run(&session, words),
         Command::Mint(mint) => session.change(requests::mint(mint)?, IfMissing::Make),
         Command::Accounts(accounts) => session.look(&requests::accounts(accounts), show::for_accounts(accounts)),
         Command::Reservations(reservations) => match requests::reservations(reservations)? {
@@ -128,7 +136,12 @@ impl Session<'_> {
 
     /// Looks at the books, and shows what was seen.
     fn look(&self, request: &Value, show: show::Show) -> Result<(), Ended> {
-        let (line, answer) = self.ask(request, IfMissing::Refuse)?;
+        self.show(request, IfMissing::Refuse, show)
+    }
+
+    /// Asks one thing, and shows the answer.
+    fn show(&self, request: &Value, if_missing: IfMissing, show: show::Show) -> Result<(), Ended> {
+        let (line, answer) = self.ask(request, if_missing)?;
         if self.output.is_json() {
             return Ok(self.output.line(&line)?);
         }

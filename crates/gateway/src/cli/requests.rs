@@ -17,7 +17,7 @@ pub(super) enum Asking {
 }
 
 /// An object of the fields that are there.
-fn request<const N: usize>(op: &str, fields: [(&str, Value); N]) -> Value {
+pub(super) fn request<const N: usize>(op: &str, fields: [(&str, Value); N]) -> Value {
     let there = fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value));
     Value::Object([("op".to_owned(), Value::from(op))].into_iter().chain(there).collect())
 }

@@ -1,13 +1,15 @@
-//! `holdfast serve`: the data directory's one server, and its control socket.
+//! `holdfast serve`: the data directory's one server, with its control socket and its HTTP address.
 //!
 //! The socket is bound as soon as the lock is held, so that commands given while the server recovers wait for it instead of
-//! failing. Nothing is answered before the books are sound.
+//! failing. Over HTTP the server says that it is starting. Nothing else is answered before the books are sound.
 
 mod connection;
 mod lines;
 mod socket;
 
 use crate::failure::Failure;
+use crate::http::{self, AppState, Gate, HttpSettings, Listener};
+use crate::identity::Origin;
 use crate::node::{self, Node};
 use crate::service::Service;
 use crate::settings::Settings;
@@ -31,6 +33,8 @@ const CONNECTIONS_MAX: usize = 1_024;
 const BLOCKING_THREADS_MAX: usize = 64;
 /// How long connections have to take their last answers when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// How long requests over HTTP have: what they have themselves, and a moment more.
+const HTTP_GRACE: Duration = Duration::from_secs(31);
 /// How long they have when the journal has failed.
 const FAILURE_GRACE: Duration = Duration::from_millis(400);
 /// How often the server looks whether the journal has failed.
@@ -49,35 +53,75 @@ enum Ended {
 }
 
 /// Serves a data directory until a signal or a failure of the journal.
-pub(crate) fn serve(data: &Path, settings: &Settings) -> Result<(), Failure> {
+pub(crate) fn serve(data: &Path, settings: &Settings, http: &HttpSettings) -> Result<(), Failure> {
     let lock = node::lock(data)?;
     let (socket, listener) = Socket::bind(data)?;
+    let http_listener = Listener::bind(http)?;
+    let mut runtime = Builder::new_multi_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build();
+    let runtime = runtime.map_err(Failure::io("start the server's threads"))?;
+    let (stop, stopping) = watch::channel(false);
+    let (gate, address) = (Arc::new(Gate::shut()), http_listener.address);
+    // Waited for when the server stops; if it cannot start, it may die with the process.
+    let serving_http = runtime.spawn(http_listener.serve(Arc::clone(&gate), stopping.clone()));
     let bar = Bar::entries("recovering");
     let node = Node::start(lock, data, settings, &mut |progress| bar.set(progress))?;
     bar.finish();
     terminal::note(&node::describe(&node.report));
-    let mut runtime = Builder::new_multi_thread();
-    let runtime = runtime.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build();
-    let runtime = runtime.map_err(Failure::io("start the server's threads"))?;
     let service = Arc::new(Service::of(&node));
-    let ended = runtime.block_on(listen(listener, service, &socket));
+    let state = AppState::new(Arc::clone(&service), http, stopping)?;
+    greet(data, &state);
+    gate.open(http::app(&state), state);
+    let ready = Ready { listener, socket: &socket, address: address.to_string() };
+    let ended = runtime.block_on(async {
+        let ended = listen(ready, service, stop).await;
+        let grace = if matches!(ended, Ok(Ended::Failed(_))) { FAILURE_GRACE } else { HTTP_GRACE };
+        let _in_time = tokio::time::timeout(grace, serving_http).await;
+        ended
+    });
     // What is left on these threads holds the engine; it has had its time.
     runtime.shutdown_timeout(FAILURE_GRACE);
-    drop(socket);
+    drop((socket, gate));
     match ended? {
         Ended::Failed(reason) => Err(Failure::JournalFailed(reason)),
         Ended::Stopped => node.stop(),
     }
 }
 
-async fn listen(listener: StdListener, service: Arc<Service>, socket: &Socket) -> Result<Ended, Failure> {
+/// Says after a first start what to do next. No secret is printed: a log is read by many.
+fn greet(data: &Path, state: &AppState) {
+    if state.identity.signing.origin == Origin::Found {
+        return;
+    }
+    let data = data.display();
+    terminal::note(&format!("first start: made a signing key in {data}/identity, which only this user can read"));
+    for (command, what) in [
+        ("token --role admin", "prints an admin token for /api/v1/admin, good for 5 minutes"),
+        ("token --role service", "prints a service token for /api/v1/reservations"),
+        ("mint ACCOUNT 100 --reason TEXT", "credits an account"),
+        ("keys new --account ACCOUNT", "prints an API key that spends from it, once"),
+    ] {
+        terminal::note(&format!("  holdfast --data {data} {command:<32} {what}"));
+    }
+}
+
+/// What callers are waited for on.
+struct Ready<'a> {
+    listener: StdListener,
+    socket: &'a Socket,
+    address: String,
+}
+
+async fn listen(ready: Ready<'_>, service: Arc<Service>, stop: watch::Sender<bool>) -> Result<Ended, Failure> {
+    let Ready { listener, socket, address } = ready;
     let listener = UnixListener::from_std(listener).map_err(|error| socket.failure(error))?;
     let signal_of = |kind| signal(kind).map_err(Failure::io("listen for signals"));
     let mut signals = [signal_of(SignalKind::terminate())?, signal_of(SignalKind::interrupt())?];
-    let (stop, stopping) = watch::channel(false);
+    let stopping = stop.subscribe();
     // Every connection is in this set, and the set is waited for below.
     let mut connections = JoinSet::new();
-    terminal::say(&format!("listening on unix:{}", socket.path().display()));
+    terminal::note(&format!("commands are taken on {}", socket.path().display()));
+    terminal::say(&format!("listening on http://{address}"));
     let ended = loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {

@@ -18,8 +18,7 @@ use crate::wire::time::Moment;
 use holdfast_adapters::read_model::{AsOf, Lookup, QueryError};
 use holdfast_domain::charge::Charge;
 use holdfast_domain::{Account, ChargeId, CreditUnit, EscrowId, OwnerId};
-use holdfast_engine::{HistoryEnd, Record, Refusal, View};
-use std::sync::Arc;
+use holdfast_engine::{Balance, HistoryEnd, Record, Refusal, Totals, View};
 use std::time::{Duration, Instant};
 
 /// How long a question waits for the read model.
@@ -44,20 +43,28 @@ impl Service {
             QuestionBody::Reservations { account, limit } => line(self.reservations(account.as_deref(), limit).await),
             QuestionBody::Escrow { escrow_id } => line(self.escrow(&escrow_id).await),
             QuestionBody::Entry { offset } => line(self.entry(offset).await),
-            QuestionBody::Totals {} => line(self.ask(|view| TotalsBody::from(view.totals())).await),
+            QuestionBody::Totals {} => line(self.totals().await.map(TotalsBody::from)),
             QuestionBody::Health {} => line(Ok(self.health())),
         }
     }
 
-    /// Looks at the books. On a thread for such things, because it waits until what it saw is durable.
+    /// Looks at the books.
     async fn ask<T: Send + 'static>(&self, look: impl FnOnce(&View<'_>) -> T + Send + 'static) -> Result<T, Problem> {
-        let engine = Arc::clone(&self.engine);
-        blocking(move || Ok(engine.ask(look)?)).await
+        Ok(self.engine.ask(look).await?)
+    }
+
+    /// The sums over the whole book.
+    pub(crate) async fn totals(&self) -> Result<Totals, Problem> {
+        self.ask(|view| view.totals()).await
+    }
+
+    /// An owner's balances now.
+    pub(crate) async fn owner_balance(&self, owner: OwnerId) -> Result<Balance, Problem> {
+        Ok(self.ask(move |view| view.balance(owner)).await?.ok_or(Refusal::UnknownAccount)?)
     }
 
     async fn balance(&self, owner: OwnerId) -> Result<OwnerBody, Problem> {
-        let balance = self.ask(move |view| view.balance(owner)).await?.ok_or(Refusal::UnknownAccount)?;
-        Ok(OwnerBody::new(owner, &balance))
+        Ok(OwnerBody::new(owner, &self.owner_balance(owner).await?))
     }
 
     async fn account(&self, account: Account) -> Result<AccountBody, Problem> {
@@ -81,7 +88,7 @@ impl Service {
         Ok(HoldsBody { reservations: holds.iter().map(|(id, owner, hold)| HoldBody::new(*id, *owner, hold)).collect() })
     }
 
-    async fn reservation(&self, id: &str) -> Result<ReservationBody, Problem> {
+    pub(crate) async fn reservation(&self, id: &str) -> Result<ReservationBody, Problem> {
         let id: ChargeId = parse::id("id", id)?;
         let (charge, life) = self.ask(move |view| (view.charge(id), view.life(id))).await?;
         let (charge, owner) = charge?.ok_or(Refusal::UnknownCharge)?;
@@ -128,7 +135,12 @@ impl Service {
         Ok((end, durable))
     }
 
-    async fn history(&self, account: &str, before: Option<u64>, limit: Option<u64>) -> Result<HistoryBody, Problem> {
+    pub(crate) async fn history(
+        &self,
+        account: &str,
+        before: Option<u64>,
+        limit: Option<u64>,
+    ) -> Result<HistoryBody, Problem> {
         let limit = page(limit)?;
         let account = match parse::whom(account)? {
             Whom::Owner(owner) => Account::Available(owner),
@@ -155,7 +167,12 @@ impl Service {
         Ok(HistoryBody { account: account.to_string(), entries, next })
     }
 
-    async fn balance_as_of(&self, account: &str, offset: Option<u64>, at: Option<String>) -> Result<AsOfBody, Problem> {
+    pub(crate) async fn balance_as_of(
+        &self,
+        account: &str,
+        offset: Option<u64>,
+        at: Option<String>,
+    ) -> Result<AsOfBody, Problem> {
         let whom = parse::whom(account)?;
         let as_of = as_of(offset, at.as_deref())?;
         let one = match whom {
@@ -197,7 +214,7 @@ impl Service {
         })
     }
 
-    async fn entry(&self, offset: u64) -> Result<EntryBody, Problem> {
+    pub(crate) async fn entry(&self, offset: u64) -> Result<EntryBody, Problem> {
         let last = self.ask(|_| ()).await.map(|()| self.engine.health().durable)?;
         if offset == 0 || offset > last {
             return Err(Problem::NoSuchEntry { offset, last });
@@ -227,7 +244,9 @@ impl Service {
 }
 
 /// Runs what waits for a disk or for another thread where it holds nobody up.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Problem> + Send + 'static) -> Result<T, Problem> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
     // It fails only if the work panicked or the program is ending: nothing was changed by it.
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(Problem::Refused(Refusal::Stopping)))
 }

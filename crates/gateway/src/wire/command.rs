@@ -3,9 +3,11 @@
 use super::error::{Problem, WireError};
 use super::object::Object;
 use super::{ids, parse};
+use crate::rates::RateTable;
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{
-    Budgets, ChargeId, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, Rates, Timestamp, Usage, escrow,
+    Budgets, ChargeId, CreditUnit, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, Rates, Rounding, Timestamp, Tokens,
+    Usage, escrow,
 };
 use holdfast_engine::{Command, Request, TTL_DEFAULT};
 use serde::Deserialize;
@@ -17,14 +19,20 @@ use std::io;
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum CommandBody {
     Mint {
+        #[serde(alias = "account_id")]
         account: String,
         amount_cu: Value,
         reason: String,
         key: Option<String>,
     },
+    /// Of an amount, or of what a model can cost at the most: `model`, `input_tokens` and `max_tokens`.
     Reserve {
+        #[serde(alias = "account_id")]
         account: String,
-        amount_cu: Value,
+        amount_cu: Option<Value>,
+        model: Option<String>,
+        input_tokens: Option<Tokens>,
+        max_tokens: Option<Tokens>,
         request_id: Option<String>,
         ttl_s: Option<Value>,
         overrun: Option<OverrunBody>,
@@ -122,28 +130,50 @@ pub(crate) struct UsageBody {
 }
 
 /// What a command needs besides its own words.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Given {
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
     /// Who gives it.
     pub(crate) actor: Label,
     /// For ids that are made here.
     pub(crate) now: Timestamp,
+    /// What models cost.
+    pub(crate) rates: &'a dyn RateTable,
 }
 
 impl CommandBody {
+    /// What a reservation is estimated from, if it is by model.
+    pub(crate) fn estimated(&self) -> Option<Usage> {
+        let Self::Reserve { model: Some(_), input_tokens, max_tokens, .. } = self else { return None };
+        input_tokens.zip(*max_tokens).map(|(input, output)| Usage { input, output })
+    }
+
     /// The engine's request, if every word of this is well formed.
-    pub(crate) fn into_request(self, given: Given) -> Result<Request, Problem> {
+    pub(crate) fn into_request(self, given: Given<'_>) -> Result<Request, Problem> {
         let (key, command) = match self {
             Self::Mint { account, amount_cu, reason, key } => {
                 let owner = parse::id("account", &account)?;
                 let amount = parse::amount("amount_cu", &amount_cu)?;
                 (key, Command::Mint { owner, amount, reason: parse::reason(&reason)? })
             }
-            Self::Reserve { account, amount_cu, request_id, ttl_s, overrun, on_expiry, rates, key } => {
+            Self::Reserve {
+                account,
+                amount_cu,
+                model,
+                input_tokens,
+                max_tokens,
+                request_id,
+                ttl_s,
+                overrun,
+                on_expiry,
+                rates,
+                key,
+            } => {
+                let estimate = Estimate { model, input_tokens, max_tokens };
+                let (amount, rates) = estimate.or_amount(amount_cu, rates, given.rates)?;
                 let reserve = Reserve {
                     owner: parse::id("account", &account)?,
-                    amount: parse::amount("amount_cu", &amount_cu)?,
-                    terms: terms(overrun, on_expiry, rates)?,
+                    amount,
+                    terms: terms(overrun, on_expiry, rates),
                     ttl: ttl_s.map_or(Ok(TTL_DEFAULT), |ttl| parse::ttl(&ttl))?,
                     budgets: Budgets::NONE,
                 };
@@ -219,11 +249,41 @@ fn fresh<K: IdKind>(prefix: &str, now: Timestamp) -> Result<Id<K>, Problem> {
     ids::fresh(prefix, now).map_err(|error: io::Error| Problem::NoRandomness(error.to_string()))
 }
 
-fn terms(
-    overrun: Option<OverrunBody>,
-    on_expiry: Option<OnExpiryBody>,
-    rates: Option<Object<RatesBody>>,
-) -> Result<Terms, WireError> {
+/// What a reservation by model is estimated from.
+struct Estimate {
+    model: Option<String>,
+    input_tokens: Option<Tokens>,
+    max_tokens: Option<Tokens>,
+}
+
+impl Estimate {
+    /// How much to hold, and the rates to freeze: as the caller says, or as the table prices the model.
+    fn or_amount(
+        self,
+        amount_cu: Option<Value>,
+        rates: Option<Object<RatesBody>>,
+        table: &dyn RateTable,
+    ) -> Result<(CreditUnit, Option<Rates>), WireError> {
+        match (amount_cu, self, rates) {
+            (Some(amount), Self { model: None, input_tokens: None, max_tokens: None }, rates) => {
+                let rates = rates.map(|Object(rates)| frozen(rates)).transpose()?;
+                Ok((parse::amount("amount_cu", &amount)?, rates))
+            }
+            (None, Self { model: Some(model), input_tokens: Some(input), max_tokens: Some(output) }, None) => {
+                let rates = table.rates(&model).ok_or(WireError::Model(model))?;
+                let amount = rates.cost(Usage { input, output }, Rounding::Up);
+                let why = "the tokens at the model's prices come to a sum out of range".to_owned();
+                Ok((amount.map_err(|_| WireError::Amount { field: "max_tokens", why })?, Some(rates)))
+            }
+            (Some(_) | None, Self { .. }, Some(_) | None) => Err(WireError::Malformed(
+                "give `amount_cu` (and `rates` if it is to be settled by usage), or `model`, `input_tokens` and `max_tokens`"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+fn terms(overrun: Option<OverrunBody>, on_expiry: Option<OnExpiryBody>, rates: Option<Rates>) -> Terms {
     let overrun = match overrun {
         None | Some(OverrunBody::Cap) => Overrun::Cap,
         Some(OverrunBody::Available) => Overrun::Available,
@@ -233,7 +293,7 @@ fn terms(
         None | Some(OnExpiryBody::Release) => OnExpiry::Release,
         Some(OnExpiryBody::ChargeEstimate) => OnExpiry::ChargeEstimate,
     };
-    Ok(Terms { rates: rates.map(|Object(rates)| frozen(rates)).transpose()?, overrun, on_expiry })
+    Terms { rates, overrun, on_expiry }
 }
 
 fn frozen(rates: RatesBody) -> Result<Rates, WireError> {

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// One entry.
 #[derive(Serialize)]
 pub(crate) struct EntryBody {
-    offset: u64,
+    pub(crate) offset: u64,
     kind: &'static str,
     at: Moment,
     actor: Shown<Label>,

@@ -1,6 +1,7 @@
 //! Why a line was not answered as asked: a stable code, a sentence, what to do, and the figures that a program needs.
 
 use super::Shown;
+use crate::identity::IdentityError;
 use holdfast_adapters::read_model::QueryError;
 use holdfast_domain::{CreditUnit, NotAnAccount};
 use holdfast_engine::recovery::StartError;
@@ -29,6 +30,8 @@ pub(crate) enum WireError {
     Price { field: &'static str, why: String },
     #[error("at: {0:?} is no moment; write one such as 2026-01-31T09:30:00Z")]
     Moment(String),
+    #[error("model: {0:?} has no price here, and an unpriced model is never free; name a priced one")]
+    Model(String),
 }
 
 impl WireError {
@@ -44,6 +47,7 @@ impl WireError {
             Self::Ttl => "INVALID_TTL",
             Self::Price { .. } => "INVALID_PRICE",
             Self::Moment(_) => "INVALID_TIME",
+            Self::Model(_) => "INVALID_MODEL",
         }
     }
 }
@@ -67,6 +71,8 @@ pub(crate) enum Problem {
     Journal(#[from] StartError),
     #[error("an id cannot be made: {0}; give one in the request")]
     NoRandomness(String),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
 }
 
 impl Problem {
@@ -81,19 +87,24 @@ impl Problem {
             Self::ReadModelFailed(_) => "SERVICE_READ_MODEL_FAILED",
             Self::Journal(error) => error.code(),
             Self::NoRandomness(_) => "SERVICE_NO_RANDOMNESS",
+            Self::Identity(error) => error.code(),
         }
     }
 
     /// What to do about it.
     pub(crate) const fn action(&self) -> Action {
         match self {
-            Self::Wire(_) | Self::NoSuchEntry { .. } | Self::Query(QueryError::NoHistory(_)) => Action::FixRequest,
+            Self::Wire(_)
+            | Self::NoSuchEntry { .. }
+            | Self::Query(QueryError::NoHistory(_))
+            | Self::Identity(IdentityError::UnknownKey(_) | IdentityError::BadKey(_)) => Action::FixRequest,
             Self::Refused(refusal) => refusal.action(),
             Self::Query(QueryError::Unreadable(_))
             | Self::ReadModelBehind { .. }
             | Self::ReadModelFailed(_)
             | Self::Journal(_)
-            | Self::NoRandomness(_) => Action::RetryLater,
+            | Self::NoRandomness(_)
+            | Self::Identity(_) => Action::RetryLater,
         }
     }
 }

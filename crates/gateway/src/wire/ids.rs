@@ -1,8 +1,7 @@
 //! Ids that the caller did not choose: 26 characters that sort by time, or that follow from the caller's key.
 
 use holdfast_domain::{Id, IdKind, Key, Timestamp};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 
 /// Crockford's base 32: no letter that looks like a digit.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -12,7 +11,7 @@ const LENGTH: usize = 26;
 /// So many random bytes from the system.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the system has no randomness to give"))?;
     Ok(bytes)
 }
 

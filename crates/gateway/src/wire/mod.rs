@@ -9,6 +9,7 @@ pub(crate) mod command;
 pub(crate) mod entry;
 pub(crate) mod error;
 pub(crate) mod ids;
+pub(crate) mod keys;
 pub(crate) mod object;
 pub(crate) mod parse;
 pub(crate) mod question;

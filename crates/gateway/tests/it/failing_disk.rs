@@ -12,6 +12,7 @@ fn a_failed_write_is_told_and_ends_the_server_within_a_second() {
     let mut limited = Command::new("bash");
     limited.args(["-c", &format!("trap '' XFSZ; ulimit -f 48; exec {BINARY} serve")]);
     limited.env("HOLDFAST_DATA", world.data()).env("HOLDFAST_SEGMENT_BYTES", SEGMENT_BYTES);
+    limited.env("HOLDFAST_LISTEN", "127.0.0.1:0");
     let server = world.serve_with(limited);
     let mut client = server.client();
     let mut acknowledged = 0;

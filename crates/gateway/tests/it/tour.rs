@@ -17,6 +17,7 @@ fn the_tour_of_the_readme_works_when_pasted() {
         .current_dir(home.path())
         .env("PATH", format!("{programs}:{path}"))
         .env("HOLDFAST_SEGMENT_BYTES", SEGMENT_BYTES)
+        .env("HOLDFAST_LISTEN", "127.0.0.1:0")
         .env_remove("HOLDFAST_DATA")
         .output()
         .unwrap();

@@ -60,6 +60,7 @@ impl World {
         let mut command = Command::new(BINARY);
         command.args(words).current_dir(self.home()).env_remove("HOLDFAST_FAILPOINT");
         command.env("HOLDFAST_DATA", self.data()).env("HOLDFAST_SEGMENT_BYTES", self.segment_bytes);
+        command.env("HOLDFAST_LISTEN", "127.0.0.1:0");
         command
     }
 
@@ -117,8 +118,8 @@ impl World {
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let socket = self.data().join("holdfast.sock");
-        assert_eq!(line, format!("listening on unix:{}\n", socket.display()), "{:?}", child.wait());
-        Server { child, socket, _stdout: stdout }
+        let Some(url) = line.trim_end().strip_prefix("listening on ") else { panic!("{line:?} {:?}", child.wait()) };
+        Server { child, socket, url: url.to_owned(), _stdout: stdout }
     }
 }
 
@@ -126,12 +127,18 @@ impl World {
 pub(crate) struct Server {
     child: Child,
     socket: PathBuf,
+    url: String,
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Where it listens for HTTP.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     pub(crate) fn client(&self) -> Client {

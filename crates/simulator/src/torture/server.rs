@@ -78,6 +78,8 @@ impl<'a> Launch<'a> {
         command.env("HOLDFAST_SEGMENT_BYTES", segment_bytes.to_string());
         command.env("HOLDFAST_SNAPSHOT_ENTRIES", snapshot_entries.to_string());
         command.env("HOLDFAST_KEYS_IN_MEMORY", keys_in_memory.to_string());
+        // Many servers run at once, and none is asked over HTTP here.
+        command.env("HOLDFAST_LISTEN", "127.0.0.1:0");
         command.env_remove("HOLDFAST_FAILPOINT");
         command.envs(self.failpoint.iter().map(|failpoint| ("HOLDFAST_FAILPOINT", failpoint)));
         let stderr = File::create(&self.stderr)?;
@@ -89,7 +91,7 @@ impl<'a> Launch<'a> {
         // Reads on after the first line, so that the server never blocks on a full pipe; ends with the server.
         thread::spawn(move || {
             for line in stdout.into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
-                if line.starts_with("listening on unix:") {
+                if line.starts_with("listening on ") {
                     let _nobody_waits = tell.send(());
                 }
             }

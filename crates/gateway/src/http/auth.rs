@@ -1,0 +1,137 @@
+//! The three kinds of callers as extractors. A handler that takes one of them cannot be reached without it.
+//!
+//! # Invariants
+//! - A request has at most one credential, and a credential of one kind is worth nothing where another is wanted.
+
+use super::AppState;
+use super::error::ApiError;
+use super::limits::Credential;
+use super::outer::Peer;
+use crate::identity::api_key::looks_like_one;
+use crate::identity::{AuthError, KeyRecord, Role, Scope, Verified};
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
+use holdfast_domain::Label;
+use std::sync::Arc;
+
+const BEARER: &str = "Bearer ";
+const TOKENS: &str = "a signed service token";
+const KEYS: &str = "an API key";
+
+/// Another service of ours, with a token of the role `service`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Service {
+    pub(crate) subject: Label,
+}
+
+/// An operator, with a token of the role `admin`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Admin {
+    pub(crate) subject: Label,
+}
+
+/// A customer's program, with an API key. Its record can be had only by saying what for.
+#[derive(Debug, Clone)]
+pub(crate) struct ApiKey(Arc<KeyRecord>);
+
+impl ApiKey {
+    /// The key's record, if its scopes allow this.
+    pub(crate) fn to(self, scope: Scope) -> Result<Arc<KeyRecord>, ApiError> {
+        if self.0.scopes.allow(scope) { Ok(self.0) } else { Err(AuthError::Scope(scope).into()) }
+    }
+}
+
+/// A credential as it came, of a kind that is known by its looks.
+enum Sent<'a> {
+    Token(&'a str),
+    ApiKey(&'a str),
+}
+
+/// The one credential of a request.
+fn sent(headers: &HeaderMap) -> Result<Sent<'_>, AuthError> {
+    let mut found =
+        headers.get_all(AUTHORIZATION).iter().map(bearer).chain(headers.get_all("x-api-key").iter().map(key));
+    let first = found.next().ok_or(AuthError::Missing)?;
+    if found.next().is_some() {
+        return Err(AuthError::Several);
+    }
+    first
+}
+
+fn bearer(value: &HeaderValue) -> Result<Sent<'_>, AuthError> {
+    let text = value.to_str().ok().and_then(|text| text.strip_prefix(BEARER)).ok_or(AuthError::Malformed)?;
+    if text.is_empty() || text.contains([' ', '\t', ',']) {
+        return Err(AuthError::Malformed);
+    }
+    Ok(if looks_like_one(text) { Sent::ApiKey(text) } else { Sent::Token(text) })
+}
+
+fn key(value: &HeaderValue) -> Result<Sent<'_>, AuthError> {
+    value.to_str().map(Sent::ApiKey).map_err(|_| AuthError::Malformed)
+}
+
+async fn token(state: &AppState, headers: &HeaderMap) -> Result<Verified, AuthError> {
+    match sent(headers)? {
+        Sent::Token(text) => state.verifier.verify(text).await,
+        Sent::ApiKey(_) => Err(AuthError::WrongKind(TOKENS)),
+    }
+}
+
+fn api_key(state: &AppState, headers: &HeaderMap) -> Result<Arc<KeyRecord>, AuthError> {
+    match sent(headers)? {
+        Sent::ApiKey(text) => state.identity.keys.verify(text),
+        Sent::Token(_) => Err(AuthError::WrongKind(KEYS)),
+    }
+}
+
+/// What is answered to a bad credential: too many of them from one address are not even refused any more.
+fn refuse(state: &AppState, parts: &Parts, error: AuthError) -> ApiError {
+    state.metrics.refused(error.code());
+    let address = parts.extensions.get::<Peer>().map(|Peer(address)| *address);
+    match address.map(|address| state.limits.failure(address)) {
+        Some(Err(limited)) => ApiError::RateLimited(limited),
+        Some(Ok(())) | None => error.into(),
+    }
+}
+
+/// The subject of a token of exactly this role.
+async fn with_role(parts: &Parts, state: &AppState, role: Role) -> Result<Label, ApiError> {
+    let verified = token(state, &parts.headers).await.map_err(|error| refuse(state, parts, error))?;
+    if verified.role != role {
+        let needed = match role {
+            Role::Service => "`service`",
+            Role::Admin => "`admin`",
+        };
+        return Err(refuse(state, parts, AuthError::Role(needed)));
+    }
+    state.limits.credential(Credential::Subject(verified.subject)).map_err(ApiError::RateLimited)?;
+    Ok(verified.subject)
+}
+
+impl FromRequestParts<AppState> for Service {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        Ok(Self { subject: with_role(parts, state, Role::Service).await? })
+    }
+}
+
+impl FromRequestParts<AppState> for Admin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        Ok(Self { subject: with_role(parts, state, Role::Admin).await? })
+    }
+}
+
+impl FromRequestParts<AppState> for ApiKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let record = api_key(state, &parts.headers).map_err(|error| refuse(state, parts, error))?;
+        state.limits.credential(Credential::ApiKey(record.id)).map_err(ApiError::RateLimited)?;
+        Ok(Self(record))
+    }
+}

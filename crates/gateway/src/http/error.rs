@@ -1,0 +1,364 @@
+//! Every refusal over HTTP: one type, one mapping to a status, and the shapes in which callers expect to read it.
+//!
+//! A handler answers with an [`ApiError`]; the outermost layer renders it, because only it knows the request's id.
+
+use super::limits::Limited;
+use crate::identity::{AuthError, IdentityError};
+use crate::wire::error::{ErrorBody, Problem, WireError};
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use holdfast_adapters::read_model::QueryError;
+use holdfast_engine::Refusal;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Why a request over HTTP is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    #[error(transparent)]
+    Problem(#[from] Problem),
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    #[error("there is nothing at this path; /docs says what there is")]
+    NoRoute,
+    #[error("this path does not take that method; the header `allow` says which it takes")]
+    Method,
+    #[error("send the body as `content-type: application/json`")]
+    MediaType,
+    #[error("the body did not arrive whole")]
+    BrokenBody,
+    #[error("too many requests: try again in {} s", .0.retry_after_s)]
+    RateLimited(Limited),
+    #[error("the request took too long; whether it was done is not known: ask again with the same key")]
+    TimedOut,
+    #[error("the server is still starting; try again in a moment")]
+    Starting,
+}
+
+/// How an error is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// `{"error":{"code","message","details","request_id"}}`
+    Holdfast,
+    /// `{"error":{"message","type","code","param"}}`
+    OpenAi,
+    /// `{"type":"error","error":{"type","message"}}`
+    Anthropic,
+}
+
+impl Shape {
+    /// The shape that callers of a path expect.
+    pub(crate) fn of_path(path: &str) -> Self {
+        if path == "/v1/messages" || path.starts_with("/v1/messages/") {
+            Self::Anthropic
+        } else if path == "/v1" || path.starts_with("/v1/") {
+            Self::OpenAi
+        } else {
+            Self::Holdfast
+        }
+    }
+}
+
+/// An error as it is sent.
+#[derive(Debug)]
+pub(crate) struct Rendered {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+impl ApiError {
+    /// The stable code of this error.
+    pub(crate) const fn code(&self) -> &'static str {
+        match self {
+            Self::Problem(problem) => problem.code(),
+            Self::Auth(error) => error.code(),
+            Self::NoRoute => "NOT_FOUND",
+            Self::Method => "METHOD_NOT_ALLOWED",
+            Self::MediaType => "UNSUPPORTED_MEDIA_TYPE",
+            Self::BrokenBody => "INVALID_BODY",
+            Self::RateLimited(_) => "RATE_LIMITED",
+            Self::TimedOut => "SERVICE_TIMEOUT",
+            Self::Starting => "SERVICE_STARTING",
+        }
+    }
+
+    /// The status that says the same to a program that reads no bodies.
+    pub(crate) const fn status(&self) -> StatusCode {
+        match self {
+            Self::Problem(problem) => status_of(problem),
+            Self::Auth(error) if error.is_about_access() => StatusCode::FORBIDDEN,
+            Self::Auth(_) => StatusCode::UNAUTHORIZED,
+            Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::BrokenBody => StatusCode::BAD_REQUEST,
+            Self::RateLimited(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TimedOut | Self::Starting => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The figures that a program needs besides the code.
+    fn details(&self) -> Map<String, Value> {
+        let body = match self {
+            Self::Problem(problem) => serde_json::to_value(ErrorBody::from(problem)).unwrap_or_default(),
+            Self::RateLimited(limited) => json!({ "retry_after_s": limited.retry_after_s }),
+            Self::Auth(_)
+            | Self::NoRoute
+            | Self::Method
+            | Self::MediaType
+            | Self::BrokenBody
+            | Self::TimedOut
+            | Self::Starting => json!({}),
+        };
+        let Value::Object(mut details) = body else { return Map::new() };
+        details.retain(|name, _| name != "code" && name != "message");
+        details
+    }
+
+    /// The error as callers of a shape expect it.
+    pub(crate) fn render(&self, shape: Shape, request_id: &str) -> Rendered {
+        let body = match shape {
+            Shape::Holdfast => self.body(request_id),
+            Shape::OpenAi => self.open_ai(request_id),
+            Shape::Anthropic => self.anthropic(request_id),
+        };
+        Rendered { status: self.status(), headers: self.headers(), body }
+    }
+
+    fn body(&self, request_id: &str) -> Value {
+        json!({ "error": {
+            "code": self.code(), "message": self.to_string(), "details": self.details(), "request_id": request_id,
+        }})
+    }
+
+    fn open_ai(&self, request_id: &str) -> Value {
+        let status = self.status();
+        let code = match self {
+            Self::Auth(AuthError::UnknownKey) => "invalid_api_key".to_owned(),
+            Self::RateLimited(_) => "rate_limit_exceeded".to_owned(),
+            Self::Problem(Problem::Wire(WireError::Model(_))) => "model_not_found".to_owned(),
+            _ => self.code().to_lowercase(),
+        };
+        let kind = match status {
+            StatusCode::PAYMENT_REQUIRED => "insufficient_quota",
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::SERVICE_UNAVAILABLE => "server_error",
+            _ => "invalid_request_error",
+        };
+        let mut error = self.figures();
+        error.extend([
+            ("message".to_owned(), json!(self.to_string())),
+            ("type".to_owned(), json!(kind)),
+            ("code".to_owned(), json!(code)),
+            ("param".to_owned(), Value::Null),
+            ("request_id".to_owned(), json!(request_id)),
+        ]);
+        json!({ "error": error })
+    }
+
+    fn anthropic(&self, request_id: &str) -> Value {
+        let kind = match self.status() {
+            StatusCode::PAYMENT_REQUIRED => "billing_error",
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            _ => "invalid_request_error",
+        };
+        let mut error = self.figures();
+        error.extend([("type".to_owned(), json!(kind)), ("message".to_owned(), json!(self.to_string()))]);
+        json!({ "type": "error", "error": error, "request_id": request_id })
+    }
+
+    /// What is missing, under the names that callers of the models' APIs know.
+    fn figures(&self) -> Map<String, Value> {
+        let details = self.details();
+        let known = [("required_cu", "required"), ("available_cu", "available"), ("deficit_cu", "deficit")];
+        known.iter().filter_map(|(ours, theirs)| Some(((*theirs).to_owned(), details.get(*ours)?.clone()))).collect()
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        match self.status() {
+            // The stock clients try again after 409 as well; it would be the same answer.
+            StatusCode::PAYMENT_REQUIRED | StatusCode::CONFLICT => {
+                headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            }
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        if let Self::RateLimited(limited) = self {
+            limited.write(&mut headers);
+        }
+        headers
+    }
+}
+
+/// The one mapping from what the engine and the wire refuse to a status.
+const fn status_of(problem: &Problem) -> StatusCode {
+    match problem {
+        Problem::Wire(WireError::TooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+        Problem::Wire(_) => StatusCode::BAD_REQUEST,
+        Problem::Refused(refusal) => status_of_refusal(refusal),
+        Problem::NoSuchEntry { .. }
+        | Problem::Query(QueryError::NoHistory(_))
+        | Problem::Identity(IdentityError::UnknownKey(_)) => StatusCode::NOT_FOUND,
+        Problem::Identity(IdentityError::BadKey(_)) => StatusCode::BAD_REQUEST,
+        Problem::Query(QueryError::Unreadable(_))
+        | Problem::ReadModelBehind { .. }
+        | Problem::ReadModelFailed(_)
+        | Problem::Journal(_)
+        | Problem::NoRandomness(_)
+        | Problem::Identity(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+const fn status_of_refusal(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::UnknownAccount | Refusal::UnknownCharge | Refusal::UnknownEscrow => StatusCode::NOT_FOUND,
+        Refusal::InsufficientBalance { .. } | Refusal::BudgetExceeded { .. } => StatusCode::PAYMENT_REQUIRED,
+        Refusal::TooManyOpenHolds { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::KeyReused
+        | Refusal::InvalidState(_)
+        | Refusal::ExceedsHold { .. }
+        | Refusal::EscrowAlreadyProcessed(_)
+        | Refusal::NoFrozenRates => StatusCode::CONFLICT,
+        Refusal::KeyRequired | Refusal::InvalidSplit { .. } | Refusal::InvalidAmount(_) | Refusal::InvalidTtl => {
+            StatusCode::BAD_REQUEST
+        }
+        Refusal::BatchTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Refusal::Overloaded | Refusal::JournalFailed | Refusal::Stopping | Refusal::Unreadable(_) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Problem(refusal.into())
+    }
+}
+
+impl From<WireError> for ApiError {
+    fn from(error: WireError) -> Self {
+        Self::Problem(error.into())
+    }
+}
+
+/// The error on its way to the outermost layer.
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = self.status();
+        response.extensions_mut().insert(Arc::new(self));
+        response
+    }
+}
+
+impl IntoResponse for Rendered {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.body.to_string()));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poor() -> ApiError {
+        let (available, required) = ("1.5".parse().unwrap(), "4".parse().unwrap());
+        Refusal::InsufficientBalance { available, required }.into()
+    }
+
+    #[test]
+    fn our_own_shape_has_code_message_details_and_request() {
+        let Rendered { status, headers, body } = poor().render(Shape::Holdfast, "R1");
+        assert_eq!(status, StatusCode::PAYMENT_REQUIRED);
+        assert_eq!(headers["x-should-retry"], "false");
+        assert_eq!(body["error"]["code"], "INSUFFICIENT_BALANCE");
+        assert_eq!(body["error"]["request_id"], "R1");
+        let details = json!({ "action": "pay", "available_cu": "1.5", "required_cu": "4", "deficit_cu": "2.5" });
+        assert_eq!(body["error"]["details"], details);
+        assert_eq!(body["error"].as_object().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn open_ai_callers_read_insufficient_quota() {
+        let Rendered { status, headers, body } = poor().render(Shape::OpenAi, "R1");
+        assert_eq!((status.as_u16(), &headers["x-should-retry"]), (402, &HeaderValue::from_static("false")));
+        let error = &body["error"];
+        assert_eq!((&error["type"], &error["code"]), (&json!("insufficient_quota"), &json!("insufficient_balance")));
+        assert_eq!((&error["required"], &error["available"]), (&json!("4"), &json!("1.5")));
+        assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()) && error["param"].is_null());
+    }
+
+    #[test]
+    fn anthropic_callers_read_billing_error() {
+        let Rendered { status, headers, body } = poor().render(Shape::Anthropic, "R1");
+        assert_eq!((status.as_u16(), &headers["x-should-retry"]), (402, &HeaderValue::from_static("false")));
+        assert_eq!((&body["type"], &body["error"]["type"]), (&json!("error"), &json!("billing_error")));
+        assert!(body["error"]["message"].as_str().is_some_and(|text| !text.is_empty()));
+        assert_eq!(body["request_id"], "R1");
+    }
+
+    #[test]
+    fn every_kind_of_refusal_has_its_type_in_every_shape() {
+        let limited = Limited { limit: 10, retry_after_s: 3 };
+        let check = |error: ApiError, status: u16, code: &str, open_ai: &str, anthropic: &str| {
+            let render = |shape| error.render(shape, "R");
+            assert_eq!(render(Shape::Holdfast).status.as_u16(), status, "{error}");
+            assert_eq!(render(Shape::Holdfast).body["error"]["code"], code);
+            assert_eq!(render(Shape::OpenAi).body["error"]["type"], open_ai, "{error}");
+            assert_eq!(render(Shape::Anthropic).body["error"]["type"], anthropic, "{error}");
+        };
+        let invalid = "invalid_request_error";
+        check(AuthError::Missing.into(), 401, "AUTH_MISSING", "authentication_error", "authentication_error");
+        check(AuthError::Role("admin").into(), 403, "ACCESS_ROLE", "permission_error", "permission_error");
+        check(ApiError::NoRoute, 404, "NOT_FOUND", invalid, "not_found_error");
+        check(ApiError::Method, 405, "METHOD_NOT_ALLOWED", invalid, invalid);
+        check(ApiError::MediaType, 415, "UNSUPPORTED_MEDIA_TYPE", invalid, invalid);
+        check(WireError::TooLong { max: 1 }.into(), 413, "REQUEST_TOO_LARGE", invalid, "request_too_large");
+        check(WireError::Ttl.into(), 400, "INVALID_TTL", invalid, invalid);
+        check(Refusal::KeyReused.into(), 409, "ALREADY_USED_KEY", invalid, invalid);
+        check(Refusal::UnknownAccount.into(), 404, "ACCOUNT_NOT_FOUND", invalid, "not_found_error");
+        check(Refusal::Overloaded.into(), 503, "SERVICE_OVERLOADED", "server_error", "overloaded_error");
+        check(ApiError::RateLimited(limited), 429, "RATE_LIMITED", "rate_limit_error", "rate_limit_error");
+        let headers = ApiError::RateLimited(limited).headers();
+        assert_eq!(
+            (&headers["retry-after"], &headers["ratelimit-limit"]),
+            (&"3".parse().unwrap(), &"10".parse().unwrap())
+        );
+    }
+
+    #[test]
+    fn the_path_says_the_shape() {
+        for (path, shape) in [
+            ("/v1/messages", Shape::Anthropic),
+            ("/v1/messages/count_tokens", Shape::Anthropic),
+            ("/v1/chat/completions", Shape::OpenAi),
+            ("/v1/messagesx", Shape::OpenAi),
+            ("/api/v1/batch", Shape::Holdfast),
+            ("/", Shape::Holdfast),
+        ] {
+            assert_eq!(Shape::of_path(path), shape, "{path}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The HTTP server: billing for other services, operation for admins, and the pages about itself.
+//!
+//! ```text
+//!  connection ─▶ outer (request id, address limit, metrics, errors) ─▶ route ─▶ credential ─▶ body ─▶ service ─▶ engine
+//! ```
+//!
+//! Other routers are merged with [`router`]'s in [`app`], behind the same outer layer.
+//!
+//! # Invariants
+//! - Every answer has a request id; every refusal has a code, in the shape that callers of its path expect.
+//! - No handler blocks a thread of the runtime, and none reads a body without a limit.
+
+mod accounts;
+mod admin;
+mod auth;
+mod batch;
+mod billing;
+mod docs;
+mod error;
+mod limits;
+mod metrics;
+mod openapi;
+mod operations;
+mod outer;
+mod own_key;
+mod read;
+mod server;
+mod settings;
+mod status;
+
+pub(crate) use server::{Gate, Listener};
+pub(crate) use settings::HttpSettings;
+
+use crate::failure::Failure;
+use crate::identity::{Identity, Verifier};
+use crate::service::Service;
+use crate::wire::error::Problem;
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{delete, get, post};
+use error::ApiError;
+use limits::RateLimits;
+use metrics::Metrics;
+use openapi::Operation;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::watch;
+
+/// What every handler can reach.
+#[derive(Clone)]
+pub(crate) struct AppState(Arc<Parts>);
+
+/// The parts of the state.
+pub(crate) struct Parts {
+    pub(crate) service: Arc<Service>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) verifier: Verifier,
+    pub(crate) limits: RateLimits,
+    pub(crate) metrics: Metrics,
+    started: Instant,
+    stopping: watch::Receiver<bool>,
+}
+
+impl std::ops::Deref for AppState {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl AppState {
+    /// The state of a server over `service`, until `stopping`.
+    pub(crate) fn new(
+        service: Arc<Service>,
+        settings: &HttpSettings,
+        stopping: watch::Receiver<bool>,
+    ) -> Result<Self, Failure> {
+        let identity = service.identity().map_err(|problem| match problem {
+            Problem::Identity(error) => Failure::Identity(error),
+            problem => Failure::ServerStrange(problem.to_string()),
+        })?;
+        Ok(Self(Arc::new(Parts {
+            verifier: Verifier::new(Arc::clone(&identity), settings.peer_keys()?),
+            service,
+            identity,
+            limits: RateLimits::new(&settings.rates),
+            metrics: Metrics::new(),
+            started: Instant::now(),
+            stopping,
+        })))
+    }
+}
+
+/// The whole application. Further routers are merged here, and their operations documented with ours.
+pub(crate) fn app(state: &AppState) -> Router {
+    finish(state, router().merge(about(&[operations::OPERATIONS])))
+}
+
+/// The routes of this module that need a credential.
+fn router() -> Router<AppState> {
+    let billing = Router::new()
+        .route("/api/v1/reservations", post(billing::reserve))
+        .route("/api/v1/reservations/{id}", get(billing::show))
+        .route("/api/v1/reservations/{id}/commit", post(billing::commit))
+        .route("/api/v1/reservations/{id}/increase", post(billing::increase))
+        .route("/api/v1/reservations/{id}/extend", post(billing::extend))
+        .route("/api/v1/reservations/{id}/start", post(billing::start))
+        .route("/api/v1/reservations/{id}/release", post(billing::release))
+        .route("/api/v1/reservations/{id}/void", post(billing::void))
+        .route("/api/v1/batch", post(batch::batch))
+        .route("/api/v1/accounts/{id}/balance", get(accounts::balance))
+        .route("/api/v1/accounts/{id}/history", get(accounts::history))
+        .route("/api/v1/entries/{offset}", get(accounts::entry));
+    let admin = Router::new()
+        .route("/api/v1/admin/mint", post(admin::mint))
+        .route("/api/v1/admin/keys", post(admin::make_key).get(admin::list_keys))
+        .route("/api/v1/admin/keys/{id}", get(admin::show_key))
+        .route("/api/v1/admin/keys/{id}", delete(admin::revoke_key));
+    let own_key = Router::new().route("/v1/key", get(own_key::show));
+    billing.merge(admin).merge(own_key).layer(from_fn(outer::timed))
+}
+
+/// The pages about the server, which anybody may read.
+fn about(operations: &[&[Operation]]) -> Router<AppState> {
+    let (description, page) = (openapi::describe(operations), docs::page(operations));
+    Router::new()
+        .route("/health", get(status::health))
+        .route("/ready", get(status::ready))
+        .route("/metrics", get(status::metrics))
+        .route("/.well-known/jwks.json", get(status::jwks))
+        .route("/openapi.json", get(move || docs::serve_json(description.clone())))
+        .route("/docs", get(move || docs::serve_page(page.clone())))
+}
+
+/// Routes behind the outer layer, with our own answers where there is none.
+fn finish(state: &AppState, routes: Router<AppState>) -> Router {
+    routes
+        .method_not_allowed_fallback(|| async { ApiError::Method })
+        .fallback(|| async { ApiError::NoRoute })
+        .layer(from_fn_with_state(state.clone(), outer::outer))
+        .with_state(state.clone())
+}

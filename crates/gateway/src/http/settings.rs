@@ -1,0 +1,89 @@
+//! How the HTTP server is set up: where it listens, whom it trusts, and what it allows.
+
+use crate::failure::Failure;
+use crate::identity::{PeerKeys, Source};
+use crate::settings::number;
+use std::env;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// The longest body of a billing or admin request.
+pub(crate) const BODY_BYTES_MAX: usize = 1_048_576;
+/// The longest body of a batch: 8,190 requests of some 500 bytes.
+pub(crate) const BATCH_BYTES_MAX: usize = 4 * 1_048_576;
+/// The longest body of an inference request.
+#[expect(dead_code, reason = "the inference routes take it when they are merged")]
+pub(crate) const INFERENCE_BYTES_MAX: usize = 16 * 1_048_576;
+/// The deepest nesting of a body.
+pub(crate) const JSON_DEPTH_MAX: usize = 32;
+/// The longest head of a request, in bytes and in headers.
+pub(crate) const HEAD_BYTES_MAX: u32 = 65_536;
+pub(crate) const HEADERS_MAX: usize = 64;
+/// How long a connection may take to send a request's head, or be idle between two.
+pub(crate) const HEAD_MAX: Duration = Duration::from_secs(30);
+/// How long a billing request may take, its body included.
+pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(30);
+/// How many requests one HTTP/2 connection may have open.
+pub(crate) const STREAMS_MAX: u32 = 256;
+
+/// Requests a second.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RateSettings {
+    pub(crate) per_credential: NonZeroU32,
+    pub(crate) per_address: NonZeroU32,
+    pub(crate) failures: NonZeroU32,
+}
+
+/// Everything that can be said about the server.
+#[derive(Debug, Clone)]
+pub(crate) struct HttpSettings {
+    pub(crate) listen: String,
+    pub(crate) connections_max: usize,
+    pub(crate) rates: RateSettings,
+    jwks: Option<String>,
+    jwks_issuer: String,
+}
+
+impl HttpSettings {
+    /// Generous limits and no peer, changed by the environment.
+    pub(crate) fn from_environment(listen: &str) -> Result<Self, Failure> {
+        let rate = |name, usual: NonZeroU32| -> Result<NonZeroU32, Failure> {
+            let said = number(name, 1..=10_000_000)?;
+            Ok(said.and_then(|rate| u32::try_from(rate).ok()).and_then(NonZeroU32::new).unwrap_or(usual))
+        };
+        let connections = number("HOLDFAST_CONNECTIONS_MAX", 1..=1_000_000)?;
+        Ok(Self {
+            listen: listen.to_owned(),
+            connections_max: connections.and_then(|most| usize::try_from(most).ok()).unwrap_or(CONNECTIONS_MAX),
+            rates: RateSettings {
+                per_credential: rate("HOLDFAST_RATE_PER_CREDENTIAL", PER_CREDENTIAL)?,
+                per_address: rate("HOLDFAST_RATE_PER_ADDRESS", PER_ADDRESS)?,
+                failures: rate("HOLDFAST_RATE_FAILURES", FAILURES)?,
+            },
+            jwks: text("HOLDFAST_JWKS")?,
+            jwks_issuer: text("HOLDFAST_JWKS_ISSUER")?.unwrap_or_else(|| "holdfast".to_owned()),
+        })
+    }
+
+    /// The peer's keys, if a set is configured.
+    pub(crate) fn peer_keys(&self) -> Result<Option<PeerKeys>, Failure> {
+        let open = |place: &String| PeerKeys::open(Source::of(place), self.jwks_issuer.clone());
+        Ok(self.jwks.as_ref().map(open).transpose()?)
+    }
+}
+
+const CONNECTIONS_MAX: usize = 4_096;
+// One busy service is one credential and one address: these stop a runaway loop, not a load test.
+const PER_CREDENTIAL: NonZeroU32 = NonZeroU32::new(50_000).expect("not zero");
+const PER_ADDRESS: NonZeroU32 = NonZeroU32::new(100_000).expect("not zero");
+const FAILURES: NonZeroU32 = NonZeroU32::new(500).expect("not zero");
+
+fn text(name: &'static str) -> Result<Option<String>, Failure> {
+    let Some(value) = env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let value = value.into_string().map_err(|value| Failure::Setting {
+        name,
+        value: value.to_string_lossy().into_owned(),
+        allowed: "plain text".to_owned(),
+    })?;
+    Ok(Some(value))
+}

@@ -1,0 +1,91 @@
+//! How the server is, for load balancers, collectors and peers.
+
+use super::AppState;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, body::Body};
+use serde::Serialize;
+use std::time::Duration;
+
+/// How long a scrape waits for the books' sums.
+const SUMS_MAX: Duration = Duration::from_millis(500);
+
+/// The health of the server. Why something failed is for the log, not for everybody.
+#[derive(Serialize)]
+struct HealthBody {
+    status: &'static str,
+    version: &'static str,
+    uptime_s: u64,
+    /// The last durable entry.
+    durable: u64,
+    /// The last entry that the read model has applied.
+    applied: u64,
+    /// How many entries the read model is behind.
+    read_model_lag: u64,
+    read_model: &'static str,
+    waiting: usize,
+}
+
+/// Always answers, from memory.
+pub(crate) async fn health(State(state): State<AppState>) -> Response {
+    let health = state.service.engine_health();
+    let status = match (&health.failed, *state.stopping.borrow()) {
+        (Some(_), _) => "failed",
+        (None, true) => "stopping",
+        (None, false) => "ok",
+    };
+    let body = HealthBody {
+        status,
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_s: state.started.elapsed().as_secs(),
+        durable: health.durable,
+        applied: health.applied,
+        read_model_lag: health.durable.saturating_sub(health.applied),
+        read_model: if health.read_model_failed.is_some() { "failed" } else { "ok" },
+        waiting: health.waiting,
+    };
+    Json(body).into_response()
+}
+
+#[derive(Serialize)]
+struct ReadyBody {
+    ready: bool,
+    reason: Option<&'static str>,
+}
+
+/// Whether work should be sent here.
+pub(crate) async fn ready(State(state): State<AppState>) -> Response {
+    let health = state.service.engine_health();
+    let reason = if health.failed.is_some() {
+        Some("the journal has failed")
+    } else if *state.stopping.borrow() {
+        Some("the server is stopping")
+    } else if health.read_model_failed.is_some() {
+        Some("the read model has failed")
+    } else {
+        None
+    };
+    readiness(reason)
+}
+
+/// The answer to whether work should be sent here.
+pub(super) fn readiness(reason: Option<&'static str>) -> Response {
+    let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(ReadyBody { ready: reason.is_none(), reason })).into_response()
+}
+
+/// The numbers for Prometheus.
+pub(crate) async fn metrics(State(state): State<AppState>) -> Response {
+    let totals = tokio::time::timeout(SUMS_MAX, state.service.totals()).await;
+    let totals = totals.ok().and_then(Result::ok);
+    let text = state.metrics.text(&state.service.engine_health(), totals, state.started.elapsed());
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(CONTENT_TYPE, kind)], Body::from(text)).into_response()
+}
+
+/// The public halves of our signing keys.
+pub(crate) async fn jwks(State(state): State<AppState>) -> Response {
+    ([(CACHE_CONTROL, "public, max-age=60")], Json(state.identity.signing.published())).into_response()
+}

@@ -1,0 +1,170 @@
+//! API keys as they are checked: in memory, by hash, in nanoseconds. Every change goes to the store first.
+//!
+//! # Invariants
+//! - What is in memory is what is durable: a key works only after it is stored, and a revoked one stops at once.
+
+use super::api_key::{self, KeyHash};
+use super::key_store::{KeyRecord, KeyStore, Scopes};
+use super::{AuthError, IdentityError, now};
+use crate::wire::ids;
+use holdfast_domain::{CreditUnit, Label, OwnerId, Reason, Span};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// A key that is asked for.
+pub(crate) struct NewKey {
+    pub(crate) account: OwnerId,
+    pub(crate) name: Option<Reason>,
+    pub(crate) scopes: Scopes,
+    pub(crate) daily_limit: Option<CreditUnit>,
+    pub(crate) total_limit: Option<CreditUnit>,
+    /// How long it lives; for ever if not said.
+    pub(crate) life: Option<Span>,
+}
+
+/// The keys of a data directory.
+pub(crate) struct KeyRing {
+    store: Box<dyn KeyStore>,
+    keys: RwLock<HashMap<KeyHash, Arc<KeyRecord>>>,
+    /// Held while a change is on its way to the store and into memory.
+    changing: Mutex<()>,
+}
+
+impl KeyRing {
+    pub(super) fn open(store: Box<dyn KeyStore>) -> Result<Self, IdentityError> {
+        let keys = store.load()?.into_iter().map(|record| (record.hash, Arc::new(record))).collect();
+        Ok(Self { store, keys: RwLock::new(keys), changing: Mutex::new(()) })
+    }
+
+    /// What a key's text stands for, if it is good now.
+    pub(crate) fn verify(&self, text: &str) -> Result<Arc<KeyRecord>, AuthError> {
+        let hash = api_key::hash(text).ok_or(AuthError::UnknownKey)?;
+        let found = self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&hash).map(Arc::clone);
+        let record = found.ok_or(AuthError::UnknownKey)?;
+        if record.revoked_at.is_some() {
+            return Err(AuthError::KeyRevoked);
+        }
+        if record.expires_at.is_some_and(|at| at <= now()) {
+            return Err(AuthError::KeyExpired);
+        }
+        Ok(record)
+    }
+
+    /// Makes a key: its text, which is not kept, and its record.
+    pub(crate) fn make(&self, new: NewKey) -> Result<(String, Arc<KeyRecord>), IdentityError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let made_at = now();
+        let text = api_key::generate().map_err(IdentityError::io("make a key"))?;
+        let hash = api_key::hash(&text).ok_or_else(|| IdentityError::Store("a new key is not sound".to_owned()))?;
+        let NewKey { account, name, scopes, daily_limit, total_limit, life } = new;
+        let record = Arc::new(KeyRecord {
+            id: ids::fresh("key_", made_at).map_err(IdentityError::io("make a key's id"))?,
+            hash,
+            hint: api_key::hint(&text),
+            account,
+            name,
+            scopes,
+            daily_limit,
+            total_limit,
+            made_at,
+            expires_at: life.map(|life| made_at.after(life)),
+            revoked_at: None,
+        });
+        self.store.add(&record)?;
+        self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(hash, Arc::clone(&record));
+        Ok((text, record))
+    }
+
+    /// Revokes a key, at once and for ever. Again is no error.
+    pub(crate) fn revoke(&self, id: Label) -> Result<Arc<KeyRecord>, IdentityError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.find(id)?;
+        if found.revoked_at.is_some() {
+            return Ok(found);
+        }
+        let at = now();
+        self.store.revoke(id, at)?;
+        let revoked = Arc::new(KeyRecord { revoked_at: Some(at), ..KeyRecord::clone(&found) });
+        self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(revoked.hash, Arc::clone(&revoked));
+        Ok(revoked)
+    }
+
+    /// One key's record.
+    pub(crate) fn find(&self, id: Label) -> Result<Arc<KeyRecord>, IdentityError> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let found = keys.values().find(|record| record.id == id).map(Arc::clone);
+        found.ok_or_else(|| IdentityError::UnknownKey(id.to_string()))
+    }
+
+    /// Keys in the order in which they were made, after a given one.
+    pub(crate) fn list(&self, account: Option<OwnerId>, after: Option<Label>, at_most: usize) -> Vec<Arc<KeyRecord>> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |record: &&Arc<KeyRecord>| {
+            account.is_none_or(|account| record.account == account) && after.is_none_or(|after| record.id > after)
+        };
+        let mut found: Vec<_> = keys.values().filter(wanted).map(Arc::clone).collect();
+        drop(keys);
+        // Ids begin with their time.
+        found.sort_unstable_by_key(|record| record.id);
+        found.truncate(at_most);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sqlite_store::SqliteStore;
+    use super::*;
+
+    fn open(data: &std::path::Path) -> KeyRing {
+        KeyRing::open(Box::new(SqliteStore::open(data).unwrap())).unwrap()
+    }
+
+    fn new(account: &str, life: Option<Span>) -> NewKey {
+        let scopes = Scopes::of(&["inference"]).unwrap();
+        let limit = Some("12.5".parse().unwrap());
+        let name = Some("laptop".parse().unwrap());
+        NewKey { account: account.parse().unwrap(), name, scopes, daily_limit: limit, total_limit: None, life }
+    }
+
+    #[test]
+    fn a_key_works_until_it_is_revoked_and_every_start_knows() {
+        let data = tempfile::tempdir().unwrap();
+        let ring = open(data.path());
+        let (text, record) = ring.make(new("alice", None)).unwrap();
+        let (other, _) = ring.make(new("bob", None)).unwrap();
+        assert_eq!(ring.verify(&text), Ok(Arc::clone(&record)));
+        assert_eq!(open(data.path()).verify(&text), Ok(Arc::clone(&record)));
+        assert!(ring.revoke(record.id).unwrap().revoked_at.is_some());
+        assert_eq!(ring.revoke(record.id).unwrap(), ring.find(record.id).unwrap());
+        for ring in [&ring, &open(data.path())] {
+            assert_eq!(ring.verify(&text), Err(AuthError::KeyRevoked));
+            assert!(ring.verify(&other).is_ok());
+            assert_eq!(ring.list(None, None, 10).len(), 2);
+            assert_eq!(ring.list(Some("bob".parse().unwrap()), None, 10).len(), 1);
+            assert_eq!(ring.list(None, Some(ring.list(None, None, 1)[0].id), 10).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_key_ends_with_its_life_and_no_other_text_is_one() {
+        let data = tempfile::tempdir().unwrap();
+        let ring = open(data.path());
+        let (text, _) = ring.make(new("alice", Some(Span::from_millis(0)))).unwrap();
+        assert_eq!(ring.verify(&text), Err(AuthError::KeyExpired));
+        assert_eq!(ring.verify(&api_key::generate().unwrap()), Err(AuthError::UnknownKey));
+        assert_eq!(ring.verify("hf_live_"), Err(AuthError::UnknownKey));
+        assert!(ring.find("key_none".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn nothing_of_a_key_but_its_hash_and_hint_is_stored() {
+        let data = tempfile::tempdir().unwrap();
+        let (text, _) = open(data.path()).make(new("alice", None)).unwrap();
+        for name in ["identity.db", "identity.db-wal"] {
+            let Ok(bytes) = std::fs::read(data.path().join(name)) else { continue };
+            let secret = &text.as_bytes()[12..];
+            assert!(!bytes.windows(secret.len()).any(|window| window == secret), "{name}");
+        }
+    }
+}

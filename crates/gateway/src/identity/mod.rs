@@ -1,0 +1,59 @@
+//! Who may do what: the server's own signing keys, tokens signed with them or by a trusted peer, and API keys.
+//!
+//! ```text
+//!  DATA/identity/*.p8  ──▶ signing keys ──▶ `holdfast token`, /.well-known/jwks.json
+//!  HOLDFAST_JWKS       ──▶ peer keys    ──┐
+//!  bearer token        ───────────────────┴▶ Verifier ──▶ subject and role
+//!  DATA/identity.db    ──▶ key ring     ──▶ `hf_live_…` ──▶ account, limits, scopes
+//! ```
+//!
+//! # Invariants
+//! - No secret is ever shown twice, logged, or put into an error: an API key is stored as its hash only.
+//! - A credential is refused unless everything about it was checked; there is no static back door.
+
+pub(crate) mod api_key;
+mod durable;
+mod error;
+mod key_ring;
+mod key_store;
+mod peer_keys;
+mod refusal;
+mod signing_keys;
+mod sqlite_store;
+mod token;
+mod verifier;
+
+pub(crate) use error::IdentityError;
+pub(crate) use key_ring::{KeyRing, NewKey};
+pub(crate) use key_store::{KeyRecord, Scope, Scopes};
+pub(crate) use peer_keys::{PeerKeys, Source};
+pub(crate) use refusal::AuthError;
+pub(crate) use signing_keys::{Origin, SigningKeys};
+pub(crate) use token::{LIFE_MAX_S, Role};
+pub(crate) use verifier::{Verified, Verifier};
+
+use holdfast_adapters::SystemClock;
+use holdfast_domain::Timestamp;
+use holdfast_engine::Clock;
+use sqlite_store::SqliteStore;
+use std::path::Path;
+
+/// The wall clock: other machines read it too, so it is looked at anew each time.
+pub(crate) fn now() -> Timestamp {
+    SystemClock::start().now()
+}
+
+/// What a data directory knows about callers.
+pub(crate) struct Identity {
+    pub(crate) signing: SigningKeys,
+    pub(crate) keys: KeyRing,
+}
+
+impl Identity {
+    /// Opens a data directory's identity, whose lock the caller holds. What is missing is made.
+    pub(crate) fn open(data: &Path) -> Result<Self, IdentityError> {
+        let signing = SigningKeys::open_or_make(data)?;
+        let keys = KeyRing::open(Box::new(SqliteStore::open(data)?))?;
+        Ok(Self { signing, keys })
+    }
+}

@@ -1,0 +1,122 @@
+//! API keys in `DATA/identity.db`: not derived from anything, so written with full syncs.
+
+use super::api_key::KeyHash;
+use super::key_store::{KeyRecord, KeyStore, Scopes};
+use super::{IdentityError, durable};
+use holdfast_domain::{CreditUnit, Label, Timestamp};
+use rusqlite::{Connection, Row, params};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SCHEMA: &str = "
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = FULL;
+    CREATE TABLE IF NOT EXISTS api_keys (
+        id TEXT PRIMARY KEY,
+        hash BLOB NOT NULL UNIQUE,
+        hint TEXT NOT NULL,
+        account TEXT NOT NULL,
+        name TEXT,
+        scopes TEXT NOT NULL,
+        daily_limit_units INTEGER,
+        total_limit_units INTEGER,
+        made_at INTEGER NOT NULL,
+        expires_at INTEGER,
+        revoked_at INTEGER
+    ) STRICT;
+";
+
+/// The store in a data directory.
+pub(super) struct SqliteStore {
+    connection: Mutex<Connection>,
+}
+
+impl SqliteStore {
+    pub(super) fn open(data: &Path) -> Result<Self, IdentityError> {
+        let path = data.join("identity.db");
+        if !path.exists() {
+            // Made by us first, so that it never has more rights than it is to have.
+            durable::write(&path, b"")?;
+        }
+        let connection = Connection::open(path)?;
+        connection.execute_batch(SCHEMA)?;
+        Ok(Self { connection: Mutex::new(connection) })
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeyStore for SqliteStore {
+    fn load(&self) -> Result<Vec<KeyRecord>, IdentityError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare(
+            "SELECT id, hash, hint, account, name, scopes, daily_limit_units, total_limit_units,
+                    made_at, expires_at, revoked_at FROM api_keys ORDER BY made_at, id",
+        )?;
+        let mut rows = statement.query([])?;
+        let mut records = Vec::new();
+        while let Some(row) = rows.next()? {
+            records.push(record(row)?);
+        }
+        Ok(records)
+    }
+
+    fn add(&self, record: &KeyRecord) -> Result<(), IdentityError> {
+        let units = |limit: Option<CreditUnit>| limit.map(|limit| limit.units().cast_signed());
+        let millis = |at: Option<Timestamp>| at.map(|at| at.millis().cast_signed());
+        self.connection().execute(
+            "INSERT INTO api_keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            params![
+                record.id.as_str(),
+                record.hash.0,
+                record.hint,
+                record.account.as_str(),
+                record.name.as_ref().map(|name| name.as_str().to_owned()),
+                record.scopes.names().join(" "),
+                units(record.daily_limit),
+                units(record.total_limit),
+                record.made_at.millis().cast_signed(),
+                millis(record.expires_at),
+                millis(record.revoked_at),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn revoke(&self, id: Label, at: Timestamp) -> Result<(), IdentityError> {
+        self.connection().execute(
+            "UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL",
+            params![id.as_str(), at.millis().cast_signed()],
+        )?;
+        Ok(())
+    }
+}
+
+fn record(row: &Row<'_>) -> Result<KeyRecord, IdentityError> {
+    let strange = |column: &str| IdentityError::Store(format!("a stored key has a strange {column}"));
+    let text = |column: &str| row.get::<_, String>(column);
+    let moment = |column: &str| -> Result<Option<Timestamp>, IdentityError> {
+        Ok(row.get::<_, Option<i64>>(column)?.map(|millis| Timestamp::from_millis(millis.cast_unsigned())))
+    };
+    let limit = |column: &str| -> Result<Option<CreditUnit>, IdentityError> {
+        let units = row.get::<_, Option<i64>>(column)?;
+        units.map(|units| CreditUnit::new(units.cast_unsigned()).map_err(|_| strange(column))).transpose()
+    };
+    let name = row.get::<_, Option<String>>("name")?;
+    let scopes = text("scopes")?;
+    Ok(KeyRecord {
+        id: text("id")?.parse().map_err(|_| strange("id"))?,
+        hash: KeyHash(row.get("hash")?),
+        hint: text("hint")?,
+        account: text("account")?.parse().map_err(|_| strange("account"))?,
+        name: name.map(|name| name.parse()).transpose().map_err(|_| strange("name"))?,
+        scopes: Scopes::of(&scopes.split(' ').collect::<Vec<_>>())?,
+        daily_limit: limit("daily_limit_units")?,
+        total_limit: limit("total_limit_units")?,
+        made_at: moment("made_at")?.ok_or_else(|| strange("made_at"))?,
+        expires_at: moment("expires_at")?,
+        revoked_at: moment("revoked_at")?,
+    })
+}
