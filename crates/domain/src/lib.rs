@@ -29,5 +29,5 @@ pub use id::{
     TEXT_BYTES_MAX, Text,
 };
 pub use money::{AMOUNT_MAX, Change, CreditUnit, MicroUsd, MicroUsdc, Money, NotMoney, Overflow};
-pub use price::{CreditsPerUsd, NotAPrice, Price, Rates, Rounding, Tokens, Usage};
+pub use price::{CreditsPerUsd, NotAPrice, NotARequestPrice, Price, Rates, RequestPrice, Rounding, Tokens, Usage};
 pub use time::{Day, Span, Timestamp};

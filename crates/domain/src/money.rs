@@ -115,7 +115,7 @@ impl<D: Denomination> fmt::Display for Money<D> {
 }
 
 /// Writes `units` as a decimal with at most `places` places and no trailing zeros.
-fn write_decimal(f: &mut fmt::Formatter<'_>, units: i128, places: usize) -> fmt::Result {
+pub(crate) fn write_decimal(f: &mut fmt::Formatter<'_>, units: i128, places: usize) -> fmt::Result {
     let digits = format!("{:0width$}", units.unsigned_abs(), width = places.saturating_add(1));
     let (whole, fraction) = digits.split_at(digits.len().saturating_sub(places));
     let fraction = fraction.trim_end_matches('0');

@@ -13,7 +13,7 @@ use holdfast_domain::charge::{self, Finality, OnExpiry, Overrun, Taken, Terms};
 use holdfast_domain::escrow::{self, Escrowed};
 use holdfast_domain::{
     Account, Budget, Budgets, Change, CreditUnit, CreditsPerUsd, Event, Key, Kind, Label, Mint, OwnerId, Price, Rates,
-    Timestamp,
+    RequestPrice, Timestamp,
 };
 use holdfast_journal::Location;
 
@@ -323,13 +323,25 @@ pub(crate) fn put_terms(bytes: &mut Vec<u8>, terms: &Terms) {
         OnExpiry::Release => 0,
         OnExpiry::ChargeEstimate => 4,
     };
+    let further = terms.rates.as_ref().map(further_prices).filter(|prices| prices.iter().any(|price| *price != 0));
     let rated = if terms.rates.is_some() { 8 } else { 0 };
-    bytes.push(overrun | on_expiry | rated);
+    let detailed = if further.is_some() { 16 } else { 0 };
+    bytes.push(overrun | on_expiry | rated | detailed);
     if let Some(rates) = &terms.rates {
         for number in [rates.input.get(), rates.output.get(), rates.credits_per_usd.get()] {
             put_number(bytes, number);
         }
     }
+    for number in further.into_iter().flatten() {
+        put_number(bytes, number);
+    }
+}
+
+/// The prices that not every model has; 0, which is no price, for one that is not there.
+pub(crate) fn further_prices(rates: &Rates) -> [u64; 4] {
+    let price = |price: Option<Price>| price.map_or(0, Price::get);
+    let per_request = rates.per_request.map_or(0, RequestPrice::get);
+    [price(rates.cached_input), price(rates.cache_write), price(rates.reasoning), per_request]
 }
 
 pub(crate) fn take_terms(taker: &mut Taker<'_>) -> Option<Terms> {
@@ -341,15 +353,43 @@ pub(crate) fn take_terms(taker: &mut Taker<'_>) -> Option<Terms> {
         _ => return None,
     };
     let on_expiry = if flags & 4 == 0 { OnExpiry::Release } else { OnExpiry::ChargeEstimate };
-    let rates = match flags & 8 {
+    let rates = match flags & 24 {
         0 => None,
-        _ => Some(Rates {
-            input: Price::new(taker.number()?).ok()?,
-            output: Price::new(taker.number()?).ok()?,
-            credits_per_usd: CreditsPerUsd::new(taker.number()?)?,
-        }),
+        8 => Some(take_rates(taker)?),
+        24 => {
+            let rates = take_rates(taker)?;
+            Some(take_further_prices(taker, rates)?)
+        }
+        _ => return None,
     };
-    (flags < 16).then_some(Terms { rates, overrun, on_expiry })
+    (flags < 32).then_some(Terms { rates, overrun, on_expiry })
+}
+
+fn take_rates(taker: &mut Taker<'_>) -> Option<Rates> {
+    Some(Rates {
+        input: Price::new(taker.number()?).ok()?,
+        output: Price::new(taker.number()?).ok()?,
+        credits_per_usd: CreditsPerUsd::new(taker.number()?)?,
+        cached_input: None,
+        cache_write: None,
+        reasoning: None,
+        per_request: None,
+    })
+}
+
+fn take_further_prices(taker: &mut Taker<'_>, rates: Rates) -> Option<Rates> {
+    let mut price = || match taker.number()? {
+        0 => Some(None),
+        number => Price::new(number).ok().map(Some),
+    };
+    let (cached_input, cache_write, reasoning) = (price()?, price()?, price()?);
+    let per_request = match taker.number()? {
+        0 => None,
+        number => Some(RequestPrice::new(number).ok()?),
+    };
+    let rates = Rates { cached_input, cache_write, reasoning, per_request, ..rates };
+    // One value, one encoding: without a further price the flag would not be there.
+    (further_prices(&rates) != [0; 4]).then_some(rates)
 }
 
 fn put_escrow_event(bytes: &mut Vec<u8>, event: &escrow::Event) {

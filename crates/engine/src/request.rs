@@ -2,9 +2,10 @@
 
 use crate::error::Refusal;
 use crate::keys::KeyHash;
+use crate::record::further_prices;
 use holdfast_domain::charge::{self, Actual, Finality, Reserve, Terms};
 use holdfast_domain::escrow;
-use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Label, OwnerId, Reason, Span, Timestamp};
+use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Label, OwnerId, Reason, Span, Timestamp, Usage};
 
 /// The most requests in one batch.
 pub const BATCH_MAX: usize = 8_190;
@@ -238,6 +239,11 @@ fn put_terms(body: &mut Vec<u8>, terms: &Terms) {
     put(body, expiry, &[], &[]);
     if let Some(rates) = terms.rates {
         put(body, 1, &[], &[rates.input.get(), rates.output.get(), rates.credits_per_usd.get()]);
+        // Rates without further prices keep the hash that they had before there were any.
+        let further = further_prices(&rates);
+        if further != [0; 4] {
+            put(body, 2, &[], &further);
+        }
     }
 }
 
@@ -267,7 +273,13 @@ fn put_charge(body: &mut Vec<u8>, charge: ChargeId, command: &charge::Command) {
 fn put_actual(body: &mut Vec<u8>, tag: u8, id: &[u8], actual: &Actual) {
     match actual {
         Actual::Credits(amount) => put(body, tag, &[id], &[0, amount.units()]),
-        Actual::Usage(usage) => put(body, tag, &[id], &[1, usage.input, usage.output]),
+        // Usage without further counts keeps the hash that it had before there were any.
+        Actual::Usage(Usage { input, output, cached_input: 0, cache_write: 0, reasoning: 0 }) => {
+            put(body, tag, &[id], &[1, *input, *output]);
+        }
+        Actual::Usage(Usage { input, output, cached_input, cache_write, reasoning }) => {
+            put(body, tag, &[id], &[2, *input, *output, *cached_input, *cache_write, *reasoning]);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{
     Budget, Budgets, ChargeId, CreditUnit, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, OwnerId, PayeeId, Price,
-    Rates, Reason, Span, Usage, escrow,
+    Rates, Reason, RequestPrice, Span, Usage, escrow,
 };
 use holdfast_engine::{Command, Request};
 use std::collections::VecDeque;
@@ -231,11 +231,21 @@ impl Workload {
         let held = model.held_and_charged(charge).map(|(held, _)| held);
         let actual = if self.rng.one_in(4) {
             let mut tokens = || self.rng.pick(&[0, 1, 50, 1_000, 1_000_000, u64::MAX]).unwrap_or(0);
-            Actual::Usage(Usage { input: tokens(), output: tokens() })
+            let (input, output) = (tokens(), tokens());
+            Actual::Usage(Usage { input, output, ..self.further_usage() })
         } else {
             Actual::Credits(self.amount(held))
         };
         Command::Charge { charge, command: charge::Command::Commit { actual, finality } }
+    }
+
+    /// Cached and thought tokens, in every other usage.
+    fn further_usage(&mut self) -> Usage {
+        if self.rng.one_in(2) {
+            return Usage::NONE;
+        }
+        let mut tokens = || self.rng.pick(&[0, 0, 1, 70, 2_000, u64::MAX]).unwrap_or(0);
+        Usage { cached_input: tokens(), cache_write: tokens(), reasoning: tokens(), ..Usage::NONE }
     }
 
     fn charge(&mut self, command: charge::Command) -> Command {
@@ -307,7 +317,28 @@ impl Workload {
             || self.rng.pick(&[1, 400_000, 15_000_000, Price::MAX]).and_then(|price| Price::new(price).ok());
         let (input, output) = (price()?, price()?);
         let credits_per_usd = CreditsPerUsd::new(self.rng.pick(&[1, 100, CreditsPerUsd::MAX])?)?;
-        Some(Rates { input, output, credits_per_usd })
+        let rates = Rates {
+            input,
+            output,
+            cached_input: None,
+            cache_write: None,
+            reasoning: None,
+            per_request: None,
+            credits_per_usd,
+        };
+        Some(if self.rng.one_in(2) { self.with_further_prices(rates) } else { rates })
+    }
+
+    /// The same rates with some of the prices that not every model has.
+    fn with_further_prices(&mut self, rates: Rates) -> Rates {
+        let mut price = || {
+            let price = self.rng.pick(&[0, 0, 3, 75_000, 18_750_000, Price::MAX])?;
+            Price::new(price).ok()
+        };
+        let (cached_input, cache_write, reasoning) = (price(), price(), price());
+        let per_request = self.rng.pick(&[0, 0, 1, 10_000, RequestPrice::MAX]);
+        let per_request = per_request.and_then(|price| RequestPrice::new(price).ok());
+        Rates { cached_input, cache_write, reasoning, per_request, ..rates }
     }
 
     /// One of `items`, more likely a late one.

@@ -32,7 +32,7 @@ pub enum Ended {
 impl Closed {
     /// A result that comes after the hold was given back is posted against what is available, by the agreed policy.
     pub(super) fn late(&self, actual: Actual, finality: Finality, available: CreditUnit) -> Result<Taken, Refusal> {
-        let cost = self.terms.cost(actual)?;
+        let cost = self.terms.cost(actual, finality)?;
         if cost.is_zero() && finality == Finality::Partial {
             return Err(Refusal::ZeroAmount);
         }

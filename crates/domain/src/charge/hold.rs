@@ -81,7 +81,10 @@ impl Hold {
     pub(super) fn decide(&self, command: &Command, context: &Context) -> Result<Event, Refusal> {
         match command {
             Command::Start if self.stage == Stage::Reserved => Ok(Event::Started),
-            Command::Note { actual } => Ok(Event::Noted { cost: self.terms.cost(*actual)?.max(self.noted) }),
+            // What was delivered costs as much as if nothing followed.
+            Command::Note { actual } => {
+                Ok(Event::Noted { cost: self.terms.cost(*actual, Finality::Final)?.max(self.noted) })
+            }
             Command::Abandon => self.abandon(context.available),
             Command::Increase { amount } if amount.is_zero() => Err(Refusal::ZeroAmount),
             Command::Increase { amount } => {
@@ -106,7 +109,7 @@ impl Hold {
     }
 
     fn commit(&self, actual: Actual, finality: Finality, available: CreditUnit) -> Result<Taken, Refusal> {
-        let cost = self.terms.cost(actual)?;
+        let cost = self.terms.cost(actual, finality)?;
         if cost.is_zero() && finality == Finality::Partial {
             return Err(Refusal::ZeroAmount);
         }

@@ -1,6 +1,6 @@
 //! What a charge is settled by: agreed at reserve, frozen for its whole life.
 
-use super::{Actual, Refusal};
+use super::{Actual, Finality, Refusal};
 use crate::money::CreditUnit;
 use crate::price::{Rates, Rounding};
 
@@ -36,13 +36,17 @@ pub enum OnExpiry {
 }
 
 impl Terms {
-    /// The cost in credits, rounded down: a charge never takes a fraction that was not used.
-    pub(super) fn cost(&self, actual: Actual) -> Result<CreditUnit, Refusal> {
+    /// The cost in credits, rounded down: a charge never takes a fraction that was not used. The price per request comes
+    /// with the final usage, so that it is charged once however many parts there are.
+    pub(super) fn cost(&self, actual: Actual, finality: Finality) -> Result<CreditUnit, Refusal> {
         match actual {
             Actual::Credits(amount) => Ok(amount),
             Actual::Usage(usage) => {
                 let rates = self.rates.ok_or(Refusal::NoFrozenRates)?;
-                Ok(rates.cost(usage, Rounding::Down)?)
+                Ok(match finality {
+                    Finality::Final => rates.cost(usage, Rounding::Down)?,
+                    Finality::Partial => rates.cost_of_part(usage, Rounding::Down)?,
+                })
             }
         }
     }

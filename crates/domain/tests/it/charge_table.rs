@@ -595,10 +595,33 @@ fn a_commit_by_usage_needs_rates_that_were_frozen() {
 }
 
 #[test]
+fn a_price_per_request_is_charged_once_with_the_final_usage() {
+    // Two cents are two credits, and a token of the prompt is one.
+    let price = |cents: u64| Price::new(cents * 10_000_000_000).expect("above zero");
+    let per_request = Some("0.02".parse().expect("a price"));
+    let terms = Terms { rates: Some(Rates { per_request, ..rates(price(1), price(2)) }), ..standard() };
+    let held = read("held 10 charged 0 lost 0 reserved 24h", |words| charge(words, terms));
+    let expired = read("auto-released charged 0 lost 0 back 10", |words| charge(words, terms));
+    for (before, command, outcome) in [
+        (held, "commit 1+0 tokens partial", "partial 1+0"),
+        (held, "commit 1+0 tokens final", "final 3+0 back 7"),
+        // A final word without tokens is still a request; an amount of credits is the whole cost.
+        (held, "commit 0+0 tokens final", "final 2+0 back 8"),
+        (held, "commit 0+0 tokens partial", "refused: zero amount"),
+        (held, "commit 1 final", "final 1+0 back 9"),
+        (expired, "commit 1+0 tokens partial", "partial 0+1"),
+        (expired, "commit 1+0 tokens final", "final 0+3"),
+    ] {
+        let expected = read(outcome, parse_outcome);
+        assert_eq!(before.decide(read(command, parse_command), &at(NOW, "100")), expected, "{command}");
+    }
+}
+
+#[test]
 fn a_commit_by_usage_is_summed_first_and_then_rounded_down_once() {
     // Two halves of the last place are one; three are one; one is none.
     let half = Price::new(5_000).expect("above zero");
-    let rates = Rates { input: half, output: half, credits_per_usd: CreditsPerUsd::DEFAULT };
+    let rates = rates(half, half);
     let before =
         read("held 1 charged 0 lost 0 reserved 24h", |words| charge(words, Terms { rates: Some(rates), ..standard() }));
     for (command, outcome) in [
@@ -1013,11 +1036,22 @@ const fn short(state: State) -> &'static str {
     }
 }
 
+fn rates(input: Price, output: Price) -> Rates {
+    Rates {
+        input,
+        output,
+        cached_input: None,
+        cache_write: None,
+        reasoning: None,
+        per_request: None,
+        credits_per_usd: CreditsPerUsd::DEFAULT,
+    }
+}
+
 fn standard() -> Terms {
     // A dollar is 100 credits, so a cent per token is a credit per token.
     let price = |cents: u64| Price::new(cents * 10_000_000_000).expect("above zero");
-    let rates = Rates { input: price(1), output: price(2), credits_per_usd: CreditsPerUsd::DEFAULT };
-    Terms { rates: Some(rates), overrun: Overrun::Cap, on_expiry: OnExpiry::Release }
+    Terms { rates: Some(rates(price(1), price(2))), overrun: Overrun::Cap, on_expiry: OnExpiry::Release }
 }
 
 fn at(now: Timestamp, available: &str) -> Context {
@@ -1071,7 +1105,7 @@ fn parse_command(words: &[&str]) -> Option<Command> {
         }
         ["commit", tokens, "tokens", word] => {
             let (input, output) = tokens.split_once('+')?;
-            let usage = Usage { input: input.parse().ok()?, output: output.parse().ok()? };
+            let usage = Usage { input: input.parse().ok()?, output: output.parse().ok()?, ..Usage::NONE };
             Command::Commit { actual: Actual::Usage(usage), finality: finality(word)? }
         }
         ["release"] => Command::Release,

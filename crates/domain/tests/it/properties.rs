@@ -6,14 +6,14 @@
 use crate::table::id;
 use crate::world::{
     Chapter, Step, Story, Tried, World, a_reserve, any_terms, closed, command, floors, price, rates, revenue, steps,
-    sums, terms, units,
+    sums, terms, units, usage,
 };
 use holdfast_domain::charge::{
     self, Actual, Command, Context, Ended, Finality, Hold, Overrun, Reserve, Stage, State, Taken, Terms, reserve,
 };
 use holdfast_domain::{
     AMOUNT_MAX, Account, Budgets, Change, Charge, CreditUnit, Escrow, Event, Kind, OwnerId, Place, Posting, Postings,
-    Span, Timestamp, Unbalanced, Usage,
+    Span, Timestamp, Unbalanced,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -257,9 +257,9 @@ proptest! {
     #[test]
     fn a_commit_by_usage_costs_what_the_frozen_rates_say(steps in steps()) {
         check_chapters(&steps, |story, chapter| {
-            if let Some(Command::Commit { actual: Actual::Usage(usage), .. }) = &chapter.command {
+            if let Some(Command::Commit { actual: Actual::Usage(usage), finality }) = &chapter.command {
                 let frozen = story.reserved.rates.expect("a commit by usage needs rates");
-                prop_assert_eq!(cost_of(&chapter.event), Some(price(&frozen, *usage)));
+                prop_assert_eq!(cost_of(&chapter.event), Some(price(&frozen, *usage, *finality)));
             }
             Ok(())
         })?;
@@ -267,15 +267,15 @@ proptest! {
 
     #[test]
     fn usage_is_the_same_commit_as_its_price_by_the_frozen_rates(
-        request in a_reserve(), one in rates(), two in rates(), input in 0..100u64, output in 0..100u64,
+        request in a_reserve(), one in rates(), two in rates(), usage in usage(), is_final: bool,
     ) {
-        let usage = Usage { input, output };
-        let priced = CreditUnit::new(u64::try_from(price(&two, usage)).expect("not negative")).expect("small");
+        let finality = if is_final { Finality::Final } else { Finality::Partial };
+        let priced = CreditUnit::new(u64::try_from(price(&two, usage, finality)).expect("not negative")).expect("small");
         let commit = |rates, actual| {
             let terms = Terms { rates: Some(rates), ..request.terms };
             let event = reserve(&Reserve { terms, ..request.clone() }, NOW).ok()?;
             let charge = Charge::apply(None, &event).expect("whatever is decided can follow");
-            Some(charge.decide(&Command::Commit { actual, finality: Finality::Final }, &context(50)))
+            Some(charge.decide(&Command::Commit { actual, finality }, &context(50)))
         };
         // Whatever other rates there are play no part: only those of the reserve do.
         prop_assert_eq!(commit(two, Actual::Usage(usage)), commit(one, Actual::Credits(priced)));

@@ -10,7 +10,7 @@ use holdfast_domain::charge::{
 use holdfast_domain::escrow::{self, Hold};
 use holdfast_domain::{
     AMOUNT_MAX, Account, Budgets, Charge, ChargeId, CreditUnit, CreditsPerUsd, Escrow, EscrowId, Event, Guard, Mint,
-    OwnerId, Price, Rates, Span, Timestamp, Usage,
+    OwnerId, Price, Rates, RequestPrice, Span, Timestamp, Usage,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,8 +189,8 @@ pub(crate) fn floors(event: &Event) -> BTreeSet<Account> {
 fn cost(before: Option<&Charge>, command: Option<&Command>, frozen: &Terms) -> i128 {
     match (command, before) {
         (Some(Command::Commit { actual: Actual::Credits(amount), .. }), _) => units(*amount),
-        (Some(Command::Commit { actual: Actual::Usage(usage), .. }), _) => {
-            price(&frozen.rates.expect("a commit by usage was accepted"), *usage)
+        (Some(Command::Commit { actual: Actual::Usage(usage), finality }), _) => {
+            price(&frozen.rates.expect("a commit by usage was accepted"), *usage, *finality)
         }
         (Some(Command::Expire), Some(Charge::Held(hold)))
             if hold.stage == charge::Stage::InFlight && frozen.on_expiry == OnExpiry::ChargeEstimate =>
@@ -201,10 +201,20 @@ fn cost(before: Option<&Charge>, command: Option<&Command>, frozen: &Terms) -> i
     }
 }
 
-/// The price of usage, by the sentence in the specification: tokens × rate, in credits, rounded down to a millionth.
-pub(crate) fn price(rates: &Rates, usage: Usage) -> i128 {
-    let micro_usd_times_million = i128::from(usage.input) * i128::from(rates.input.get())
-        + i128::from(usage.output) * i128::from(rates.output.get());
+/// The price of usage, by the sentence in the specification: tokens × rate, in credits, rounded down to a millionth; and
+/// the price per request with the final one.
+pub(crate) fn price(rates: &Rates, usage: Usage, finality: Finality) -> i128 {
+    let at = |tokens: u64, price: Price| i128::from(tokens) * i128::from(price.get());
+    let per_request = match (finality, rates.per_request) {
+        (Finality::Final, Some(price)) => i128::from(price.get()),
+        (Finality::Final, None) | (Finality::Partial, _) => 0,
+    };
+    let micro_usd_times_million = at(usage.input, rates.input)
+        + at(usage.cached_input, rates.cached_input.unwrap_or(rates.input))
+        + at(usage.cache_write, rates.cache_write.unwrap_or(rates.input))
+        + at(usage.output, rates.output)
+        + at(usage.reasoning, rates.reasoning.unwrap_or(rates.output))
+        + per_request * 1_000_000;
     micro_usd_times_million * i128::from(rates.credits_per_usd.get()) / 1_000_000
 }
 
@@ -344,17 +354,34 @@ pub(crate) fn any_terms() -> impl Strategy<Value = Terms> {
 
 /// Rates at which the usages of [`command`] cost about as much as the amounts are.
 pub(crate) fn rates() -> impl Strategy<Value = Rates> {
-    (1..40_000u64, 1..40_000u64, 1..=100u64).prop_map(|(input, output, per_usd)| Rates {
-        input: Price::new(input).expect("above zero"),
-        output: Price::new(output).expect("above zero"),
-        credits_per_usd: CreditsPerUsd::new(per_usd).expect("above zero"),
+    let price = || (1..40_000u64).prop_map(|price| Price::new(price).expect("above zero"));
+    let may_have = || prop::option::of(price());
+    // A millionth of a dollar is up to a hundred units: as much as many tokens.
+    let per_request = prop::option::of(Just(RequestPrice::new(1).expect("above zero")));
+    let further = (may_have(), may_have(), may_have(), per_request);
+    (price(), price(), further, 1..=100u64).prop_map(|(input, output, further, per_usd)| {
+        let (cached_input, cache_write, reasoning, per_request) = further;
+        let credits_per_usd = CreditsPerUsd::new(per_usd).expect("above zero");
+        Rates { input, output, cached_input, cache_write, reasoning, per_request, credits_per_usd }
+    })
+}
+
+/// Usage of all kinds of tokens, or of the usual two.
+pub(crate) fn usage() -> impl Strategy<Value = Usage> {
+    let tokens = || 0..100u64;
+    let further = prop_oneof![Just((0, 0, 0)), (0..50u64, 0..50u64, 0..50u64)];
+    (tokens(), tokens(), further).prop_map(|(input, output, (cached_input, cache_write, reasoning))| Usage {
+        input,
+        cached_input,
+        cache_write,
+        output,
+        reasoning,
     })
 }
 
 /// Any command about a charge, with amounts of the given size.
 pub(crate) fn command(amount: impl Strategy<Value = CreditUnit> + Clone + 'static) -> impl Strategy<Value = Command> {
-    let usage = (0..100u64, 0..100u64).prop_map(|(input, output)| Usage { input, output });
-    let actual = prop_oneof![amount.clone().prop_map(Actual::Credits), usage.prop_map(Actual::Usage)];
+    let actual = prop_oneof![amount.clone().prop_map(Actual::Credits), usage().prop_map(Actual::Usage)];
     let finality = prop_oneof![1 => Just(Finality::Final), 3 => Just(Finality::Partial)];
     prop_oneof![
         3 => Just(Command::Start),

@@ -38,9 +38,26 @@ fn records() -> Vec<(&'static str, Record)> {
     use charge::State as S;
     let reason = || "by hand".parse().unwrap();
     let price = |text: &str| text.parse::<Price>().unwrap();
-    let rates = Rates { input: price("0.4"), output: price("15"), credits_per_usd: CreditsPerUsd::DEFAULT };
+    let rates = Rates {
+        input: price("0.4"),
+        output: price("15"),
+        cached_input: None,
+        cache_write: None,
+        reasoning: None,
+        per_request: None,
+        credits_per_usd: CreditsPerUsd::DEFAULT,
+    };
+    let all_rates = Rates {
+        cached_input: Some(price("0.04")),
+        cache_write: Some(price("0.5")),
+        reasoning: Some(price("16")),
+        per_request: Some("0.01".parse().unwrap()),
+        ..rates
+    };
+    let one_more = Rates { cached_input: Some(price("0.04")), ..rates };
     let plain = Terms { rates: None, overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
     let rated = Terms { rates: Some(rates), overrun: Overrun::Available, on_expiry: OnExpiry::ChargeEstimate };
+    let further = |rates| Terms { rates: Some(rates), overrun: Overrun::Refuse, on_expiry: OnExpiry::Release };
     let expires_at = Timestamp::from_millis(1_790_000_060_000);
     let taken = Taken { from_hold: cu("3"), from_available: cu("1"), returned: cu("2"), uncollected: cu("0.5") };
     let payee = "bob".parse().unwrap();
@@ -86,6 +103,8 @@ fn records() -> Vec<(&'static str, Record)> {
                 escrow::State::Partial,
             ),
         ),
+        ("billing_reserve with every price", of_charge(reserved(further(all_rates)), S::Held)),
+        ("billing_reserve with a cached price", of_charge(reserved(further(one_more)), S::Held)),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use crate::world::{World, commit, mint, on, open, request, reserve};
 use holdfast_domain::charge::{Actual, Command as OnCharge, Finality};
-use holdfast_domain::{Span, escrow};
+use holdfast_domain::{Span, Usage, escrow};
 use holdfast_engine::{Command, Outcome, Request};
 
 /// What a request is answered with, and that a refusal writes nothing.
@@ -46,7 +46,7 @@ fn every_refusal_has_its_code_and_writes_nothing() {
     check(w, void("r"), "INVALID_STATE");
     check(w, on("r", OnCharge::Increase { amount: crate::world::cu("1") }), "KEY_REQUIRED");
     check(w, on("r", OnCharge::Extend { ttl: Span::from_secs(1) }), "KEY_REQUIRED");
-    let usage = Actual::Usage(holdfast_domain::Usage { input: 1, output: 1 });
+    let usage = Actual::Usage(Usage { input: 1, output: 1, ..Usage::NONE });
     check(w, on("r", OnCharge::Commit { actual: usage, finality: Finality::Final }), "NO_FROZEN_RATES");
     let extend = |secs| Command::Charge {
         charge: "r".parse().unwrap(),

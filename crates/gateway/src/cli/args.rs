@@ -334,6 +334,18 @@ pub(super) struct Create {
     /// Freeze this price of output tokens, in dollars per million
     #[arg(long, value_name = "USD", requires = "input_price")]
     pub(super) output_price: Option<String>,
+    /// Freeze this price of input tokens read from a cache, in dollars per million (the input price if not said)
+    #[arg(long, value_name = "USD", requires = "input_price")]
+    pub(super) cached_input_price: Option<String>,
+    /// Freeze this price of input tokens written to a cache, in dollars per million (the input price if not said)
+    #[arg(long, value_name = "USD", requires = "input_price")]
+    pub(super) cache_write_price: Option<String>,
+    /// Freeze this price of reasoning tokens, in dollars per million (the output price if not said)
+    #[arg(long, value_name = "USD", requires = "input_price")]
+    pub(super) reasoning_price: Option<String>,
+    /// Freeze this price per request, in dollars: charged once, with the final commit by tokens
+    #[arg(long, value_name = "USD", requires = "input_price")]
+    pub(super) request_price: Option<String>,
     #[command(flatten)]
     pub(super) once: Once,
 }
@@ -362,12 +374,21 @@ pub(super) struct Commit {
     /// What it cost in credits; or give the tokens that it used
     #[arg(allow_hyphen_values = true, required_unless_present = "input_tokens")]
     pub(super) amount_cu: Option<String>,
-    /// Input tokens that it used, priced by the frozen rates
+    /// Input tokens that it used, cached ones apart, priced by the frozen rates
     #[arg(long, value_name = "N", requires = "output_tokens", conflicts_with = "amount_cu")]
     pub(super) input_tokens: Option<u64>,
-    /// Output tokens that it used
+    /// Output tokens that it used, reasoning apart
     #[arg(long, value_name = "N", requires = "input_tokens", conflicts_with = "amount_cu")]
     pub(super) output_tokens: Option<u64>,
+    /// Input tokens that were read from a cache
+    #[arg(long, value_name = "N", requires = "input_tokens", conflicts_with = "amount_cu")]
+    pub(super) cached_input_tokens: Option<u64>,
+    /// Input tokens that were written to a cache
+    #[arg(long, value_name = "N", requires = "input_tokens", conflicts_with = "amount_cu")]
+    pub(super) cache_write_tokens: Option<u64>,
+    /// Reasoning tokens that it used
+    #[arg(long, value_name = "N", requires = "input_tokens", conflicts_with = "amount_cu")]
+    pub(super) reasoning_tokens: Option<u64>,
     /// More is to come: keep the rest held
     #[arg(long)]
     pub(super) partial: bool,

@@ -16,10 +16,15 @@ pub(super) enum Asking {
     Look(Value),
 }
 
-/// An object of the fields that are there.
+/// A request of the fields that are there.
 pub(super) fn request<const N: usize>(op: &str, fields: [(&str, Value); N]) -> Value {
-    let there = fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value));
-    Value::Object([("op".to_owned(), Value::from(op))].into_iter().chain(there).collect())
+    object([("op", Value::from(op))].into_iter().chain(fields))
+}
+
+/// An object of the fields that are there.
+fn object<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+    let there = fields.into_iter().filter(|(_, value)| !value.is_null());
+    Value::Object(there.map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// The caller's key, or a new one where the command can be meant twice.
@@ -91,11 +96,16 @@ fn reserve(create: &Create) -> Value {
         OnExpiry::Release => "release",
         OnExpiry::ChargeEstimate => "charge_estimate",
     });
-    let rates = create
-        .input_price
-        .as_ref()
-        .zip(create.output_price.as_ref())
-        .map(|(input, output)| json!({ "input_usd_per_mtok": input, "output_usd_per_mtok": output }));
+    let rates = create.input_price.as_ref().map(|_| {
+        object([
+            ("input_usd_per_mtok", json!(create.input_price)),
+            ("output_usd_per_mtok", json!(create.output_price)),
+            ("cached_input_usd_per_mtok", json!(create.cached_input_price)),
+            ("cache_write_usd_per_mtok", json!(create.cache_write_price)),
+            ("reasoning_usd_per_mtok", json!(create.reasoning_price)),
+            ("per_request_usd", json!(create.request_price)),
+        ])
+    });
     let fields = [
         ("account", json!(create.account)),
         ("amount_cu", json!(create.amount_cu)),
@@ -110,10 +120,15 @@ fn reserve(create: &Create) -> Value {
 }
 
 fn commit(words: &Commit) -> Result<Value, Failure> {
-    let usage = words
-        .input_tokens
-        .zip(words.output_tokens)
-        .map(|(input, output)| json!({ "input_tokens": input, "output_tokens": output }));
+    let usage = words.input_tokens.map(|_| {
+        object([
+            ("input_tokens", json!(words.input_tokens)),
+            ("output_tokens", json!(words.output_tokens)),
+            ("cached_input_tokens", json!(words.cached_input_tokens)),
+            ("cache_write_tokens", json!(words.cache_write_tokens)),
+            ("reasoning_tokens", json!(words.reasoning_tokens)),
+        ])
+    });
     // A final commit is known by its reservation; a part can be meant twice.
     let key = if words.partial { key(&words.once)? } else { json!(words.once.key) };
     let fields = [

@@ -6,7 +6,7 @@ use super::error::{ErrorBody, Problem};
 use super::time::Moment;
 use holdfast_adapters::read_model::HistoryRow;
 use holdfast_domain::charge::{Hold, OnExpiry, Overrun, Stage, Terms};
-use holdfast_domain::{Change, ChargeId, CreditUnit, Event, OwnerId};
+use holdfast_domain::{Change, ChargeId, CreditUnit, Event, OwnerId, Price};
 use holdfast_engine::recovery::Report;
 use holdfast_engine::{Balance, Outcome, Totals};
 use serde::Serialize;
@@ -242,13 +242,20 @@ pub(crate) struct TermsBody {
 struct RatesBody {
     input_usd_per_mtok: String,
     output_usd_per_mtok: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_input_usd_per_mtok: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_write_usd_per_mtok: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_usd_per_mtok: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per_request_usd: Option<String>,
     credits_per_usd: u64,
 }
 
 impl From<&Terms> for TermsBody {
     fn from(terms: &Terms) -> Self {
-        // A price in micro-dollars and an amount in micro-credits have the same digits.
-        let price = |micro: u64| Change::from_units(micro.cast_signed()).to_string();
+        let may_have = |price: Option<Price>| price.map(|price| price.to_string());
         Self {
             overrun: match terms.overrun {
                 Overrun::Cap => "cap",
@@ -260,8 +267,12 @@ impl From<&Terms> for TermsBody {
                 OnExpiry::ChargeEstimate => "charge_estimate",
             },
             rates: terms.rates.map(|rates| RatesBody {
-                input_usd_per_mtok: price(rates.input.get()),
-                output_usd_per_mtok: price(rates.output.get()),
+                input_usd_per_mtok: rates.input.to_string(),
+                output_usd_per_mtok: rates.output.to_string(),
+                cached_input_usd_per_mtok: may_have(rates.cached_input),
+                cache_write_usd_per_mtok: may_have(rates.cache_write),
+                reasoning_usd_per_mtok: may_have(rates.reasoning),
+                per_request_usd: rates.per_request.map(|price| price.to_string()),
                 credits_per_usd: rates.credits_per_usd.get(),
             }),
         }

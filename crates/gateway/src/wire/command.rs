@@ -120,13 +120,21 @@ pub(crate) enum OnExpiryBody {
 pub(crate) struct RatesBody {
     input_usd_per_mtok: Value,
     output_usd_per_mtok: Value,
+    cached_input_usd_per_mtok: Option<Value>,
+    cache_write_usd_per_mtok: Option<Value>,
+    reasoning_usd_per_mtok: Option<Value>,
+    per_request_usd: Option<Value>,
 }
 
+/// The counts are disjoint: a cached token is in `cached_input_tokens` and not in `input_tokens`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UsageBody {
     input_tokens: u64,
     output_tokens: u64,
+    cached_input_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+    reasoning_tokens: Option<u64>,
 }
 
 /// What a command needs besides its own words.
@@ -297,9 +305,14 @@ fn terms(overrun: Option<OverrunBody>, on_expiry: Option<OnExpiryBody>, rates: O
 }
 
 fn frozen(rates: RatesBody) -> Result<Rates, WireError> {
+    let may_have = |field, price: &Option<Value>| price.as_ref().map(|price| parse::price(field, price)).transpose();
     Ok(Rates {
         input: parse::price("input_usd_per_mtok", &rates.input_usd_per_mtok)?,
         output: parse::price("output_usd_per_mtok", &rates.output_usd_per_mtok)?,
+        cached_input: may_have("cached_input_usd_per_mtok", &rates.cached_input_usd_per_mtok)?,
+        cache_write: may_have("cache_write_usd_per_mtok", &rates.cache_write_usd_per_mtok)?,
+        reasoning: may_have("reasoning_usd_per_mtok", &rates.reasoning_usd_per_mtok)?,
+        per_request: rates.per_request_usd.as_ref().map(parse::request_price).transpose()?,
         credits_per_usd: CreditsPerUsd::DEFAULT,
     })
 }
@@ -307,9 +320,13 @@ fn frozen(rates: RatesBody) -> Result<Rates, WireError> {
 fn actual(actual_cu: Option<Value>, usage: Option<Object<UsageBody>>) -> Result<Actual, WireError> {
     match (actual_cu, usage) {
         (Some(amount), None) => Ok(Actual::Credits(parse::amount("actual_cu", &amount)?)),
-        (None, Some(Object(UsageBody { input_tokens, output_tokens }))) => {
-            Ok(Actual::Usage(Usage { input: input_tokens, output: output_tokens }))
-        }
+        (None, Some(Object(usage))) => Ok(Actual::Usage(Usage {
+            input: usage.input_tokens,
+            cached_input: usage.cached_input_tokens.unwrap_or(0),
+            cache_write: usage.cache_write_tokens.unwrap_or(0),
+            output: usage.output_tokens,
+            reasoning: usage.reasoning_tokens.unwrap_or(0),
+        })),
         (Some(_), Some(_)) | (None, None) => {
             Err(WireError::Malformed("give exactly one of `actual_cu` and `usage`".to_owned()))
         }

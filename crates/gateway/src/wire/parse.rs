@@ -3,7 +3,9 @@
 use super::error::WireError;
 use super::time::Moment;
 use holdfast_domain::charge::TTL_MAX;
-use holdfast_domain::{Account, CreditUnit, Id, IdKind, OwnerId, Price, Reason, Span, Timestamp};
+use holdfast_domain::{
+    Account, CreditUnit, Id, IdKind, NotARequestPrice, OwnerId, Price, Reason, RequestPrice, Span, Timestamp,
+};
 use serde_json::Value;
 
 /// An amount of credits: a canonical decimal string.
@@ -29,6 +31,12 @@ pub(crate) fn price(field: &'static str, value: &Value) -> Result<Price, WireErr
         None => "write the price as a string, such as \"2.5\"".to_owned(),
     };
     Err(WireError::Price { field, why })
+}
+
+/// A price per request in dollars: a canonical decimal string.
+pub(crate) fn request_price(value: &Value) -> Result<RequestPrice, WireError> {
+    let price = value.as_str().map_or(Err(NotARequestPrice), str::parse);
+    price.map_err(|error| WireError::Price { field: "per_request_usd", why: format!("{error}") })
 }
 
 /// An id of any kind.

@@ -35,6 +35,14 @@ const LINES: &[(&str, &str)] = &[
     (r#"{"op":"commit","id":"open","usage":[1,1]}"#, "INVALID_REQUEST"),
     (r#"{"op":"commit","id":"open","usage":{"input_tokens":-1,"output_tokens":1}}"#, "INVALID_REQUEST"),
     (r#"{"op":"commit","id":"open","usage":{"input_tokens":1.5,"output_tokens":1}}"#, "INVALID_REQUEST"),
+    (
+        r#"{"op":"commit","id":"open","usage":{"input_tokens":1,"output_tokens":1,"cached_input_tokens":-1}}"#,
+        "INVALID_REQUEST",
+    ),
+    (
+        r#"{"op":"commit","id":"open","usage":{"input_tokens":1,"output_tokens":1,"cached_tokens":1}}"#,
+        "INVALID_REQUEST",
+    ),
     (r#"{"op":"commit","id":"open","actual_cu":"1","final":"yes"}"#, "INVALID_REQUEST"),
     (r#"{"op":"reserve","account":"alice","amount_cu":"1","overrun":"ignore"}"#, "INVALID_REQUEST"),
     (r#"{"op":"reserve","account":"alice","amount_cu":"1","rates":{"input_usd_per_mtok":"1"}}"#, "INVALID_REQUEST"),
@@ -72,6 +80,14 @@ const LINES: &[(&str, &str)] = &[
     ),
     (
         r#"{"op":"reserve","account":"alice","amount_cu":"1","rates":{"input_usd_per_mtok":"1","output_usd_per_mtok":2.5}}"#,
+        "INVALID_PRICE",
+    ),
+    (
+        r#"{"op":"reserve","account":"alice","amount_cu":"1","rates":{"input_usd_per_mtok":"1","output_usd_per_mtok":"1","reasoning_usd_per_mtok":"0"}}"#,
+        "INVALID_PRICE",
+    ),
+    (
+        r#"{"op":"reserve","account":"alice","amount_cu":"1","rates":{"input_usd_per_mtok":"1","output_usd_per_mtok":"1","per_request_usd":"1001"}}"#,
         "INVALID_PRICE",
     ),
     (r#"{"op":"reserve","account":"alice","amount_cu":"1","ttl_s":0}"#, "INVALID_TTL"),

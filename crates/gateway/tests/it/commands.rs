@@ -129,6 +129,24 @@ fn a_reservations_whole_life_is_shown() {
 }
 
 #[test]
+fn every_kind_of_token_and_the_request_are_charged_by_the_frozen_prices() {
+    let world = World::with_alice();
+    let prices = ["--input-price", "2.5", "--output-price", "10", "--cached-input-price", "0.25"];
+    let further = ["--cache-write-price", "3.75", "--reasoning-price", "20", "--request-price", "0.01"];
+    world.ok(&[&["reservations", "create", "alice", "30", "--id", "job-9"], &prices[..], &further[..]].concat());
+    let parts = ["--input-tokens", "100", "--output-tokens", "300", "--cached-input-tokens", "1000"];
+    world.ok(&[&["reservations", "commit", "job-9", "--partial"], &parts[..]].concat());
+    let rest =
+        ["--input-tokens", "0", "--output-tokens", "0", "--cache-write-tokens", "200", "--reasoning-tokens", "400"];
+    world.ok(&[&["reservations", "commit", "job-9"], &rest[..]].concat());
+    let shown = world.json(&["reservations", "show", "job-9"]);
+    // 250 + 3000 + 250 micro-dollars, then 750 + 8000 and a cent for the request: 2.225 credits.
+    assert_eq!(shown["charged_cu"], json!("2.225"));
+    assert_eq!(shown["rates"]["reasoning_usd_per_mtok"], json!("20"));
+    assert_eq!(shown["rates"]["per_request_usd"], json!("0.01"));
+}
+
+#[test]
 fn an_export_ends_with_the_hash_of_its_lines() {
     let world = World::new();
     furnish(&world);

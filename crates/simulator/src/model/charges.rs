@@ -4,7 +4,7 @@ use super::{AMOUNT_MAX, Draft, Life, Model, Moves, No, invalid_amount, unit, uni
 use holdfast_domain::charge::{
     Actual, Command, Event as ChargeEvent, Finality, OnExpiry, Overrun, Reserve, State, Taken, Terms,
 };
-use holdfast_domain::{ChargeId, Event, OwnerId, Span, Timestamp};
+use holdfast_domain::{ChargeId, Event, OwnerId, Price, Span, Timestamp};
 use holdfast_engine::Refusal;
 
 /// A charge, open or closed.
@@ -46,15 +46,23 @@ fn ends_at(now: u64, ttl: Span) -> Result<u64, No> {
     }
 }
 
-/// The cost in millionths of a credit, rounded down.
-fn cost(terms: &Terms, actual: Actual) -> Result<i128, No> {
+/// The cost in millionths of a credit, rounded down. A price per request is paid with the final usage.
+fn cost(terms: &Terms, actual: Actual, finality: Finality) -> Result<i128, No> {
     let usage = match actual {
         Actual::Credits(amount) => return Ok(units(amount)),
         Actual::Usage(usage) => usage,
     };
     let rates = terms.rates.ok_or(Refusal::NoFrozenRates)?;
-    let pico_usd = i128::from(usage.input) * i128::from(rates.input.get())
-        + i128::from(usage.output) * i128::from(rates.output.get());
+    let times =
+        |tokens: u64, own: Option<Price>, usual: Price| i128::from(tokens) * i128::from(own.unwrap_or(usual).get());
+    let mut pico_usd = times(usage.input, None, rates.input)
+        + times(usage.cached_input, rates.cached_input, rates.input)
+        + times(usage.cache_write, rates.cache_write, rates.input)
+        + times(usage.output, None, rates.output)
+        + times(usage.reasoning, rates.reasoning, rates.output);
+    if let (Finality::Final, Some(price)) = (finality, rates.per_request) {
+        pico_usd += i128::from(price.get()) * 1_000_000;
+    }
     let cost = pico_usd * i128::from(rates.credits_per_usd.get()) / 1_000_000;
     if cost > AMOUNT_MAX { Err(invalid_amount().into()) } else { Ok(cost) }
 }
@@ -198,7 +206,7 @@ fn held(id: ChargeId, row: ChargeRow, command: &Command, now: u64, available: i1
         Command::Start if !row.in_flight => {
             Ok(draft(id, ChargeRow { in_flight: true, ..row }, ChargeEvent::Started, Moves::default()))
         }
-        Command::Note { actual } => cost(&row.terms, *actual).map(|cost| {
+        Command::Note { actual } => cost(&row.terms, *actual, Finality::Final).map(|cost| {
             let noted = cost.max(row.noted);
             draft(id, ChargeRow { noted, ..row }, ChargeEvent::Noted { cost: unit(noted) }, Moves::default())
         }),
@@ -242,7 +250,7 @@ fn held(id: ChargeId, row: ChargeRow, command: &Command, now: u64, available: i1
 }
 
 fn commit(id: ChargeId, row: ChargeRow, actual: Actual, finality: Finality, available: i128) -> Result<Draft, No> {
-    let cost = cost(&row.terms, actual)?;
+    let cost = cost(&row.terms, actual, finality)?;
     if cost == 0 && finality == Finality::Partial {
         return Err(invalid_amount().into());
     }
@@ -319,7 +327,7 @@ fn closed(id: ChargeId, row: ChargeRow, command: &Command, available: i128) -> O
 
 /// A result that comes after the hold has run out is posted against what is available.
 fn late(id: ChargeId, row: ChargeRow, actual: Actual, finality: Finality, available: i128) -> Result<Draft, No> {
-    let cost = cost(&row.terms, actual)?;
+    let cost = cost(&row.terms, actual, finality)?;
     if cost == 0 && finality == Finality::Partial {
         return Err(invalid_amount().into());
     }
