@@ -613,7 +613,7 @@ fn a_price_per_request_is_charged_once_with_the_final_usage() {
         (expired, "commit 1+0 tokens final", "final 0+3"),
     ] {
         let expected = read(outcome, parse_outcome);
-        assert_eq!(before.decide(read(command, parse_command), &at(NOW, "100")), expected, "{command}");
+        assert_eq!(before.decide(&read(command, parse_command), &at(NOW, "100")), expected, "{command}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::wire::object::Object;
 use crate::wire::question::{BatchBody, QuestionBody};
 use holdfast_adapters::SystemClock;
 use holdfast_domain::charge::Charge;
-use holdfast_domain::{Label, Rounding, Timestamp, Usage};
+use holdfast_domain::{Label, Timestamp, Tokens};
 use holdfast_engine::recovery::Report;
 use holdfast_engine::{Answer, BATCH_MAX, Clock, Command, Engine, Health, Outcome, Refusal, Request};
 use holdfast_journal::LocalDisk;
@@ -141,14 +141,14 @@ impl Service {
     pub(crate) async fn command(&self, body: CommandBody, actor: Label) -> Result<Outcome, Problem> {
         let estimated = body.estimated();
         let request = body.into_request(self.given(actor))?;
-        let Some(usage) = estimated else { return Ok(self.engine.submit(request).await?) };
+        let Some(tokens) = estimated else { return Ok(self.engine.submit(request).await?) };
         let answer = self.engine.submit(request.clone()).await;
-        Ok(self.or_as_frozen(answer, &request, usage).await?)
+        Ok(self.or_as_frozen(answer, &request, tokens).await?)
     }
 
     /// A retry of an estimated reservation is still the same request when prices have changed since: it is tried with the
     /// rates that the first one froze.
-    async fn or_as_frozen(&self, answer: Answer, request: &Request, usage: Usage) -> Answer {
+    async fn or_as_frozen(&self, answer: Answer, request: &Request, (input, output): (Tokens, Tokens)) -> Answer {
         let (Err(Refusal::KeyReused), Command::Reserve { charge, reserve }) = (&answer, &request.command) else {
             return answer;
         };
@@ -165,7 +165,7 @@ impl Service {
         };
         let Some(rates) = frozen else { return answer };
         reserve.terms.rates = Some(rates);
-        reserve.amount = rates.cost(usage, Rounding::Up)?;
+        reserve.amount = rates.bound(input, output)?;
         self.engine.submit(Request { command: Command::Reserve { charge: id, reserve }, ..request.clone() }).await
     }
 
@@ -187,7 +187,7 @@ impl Service {
             let understood = body.map_err(Problem::from).and_then(|body| {
                 let estimated = body.estimated();
                 let request = body.into_request(given)?;
-                estimates.extend(estimated.map(|usage| (number, usage, request.clone())));
+                estimates.extend(estimated.map(|tokens| (number, tokens, request.clone())));
                 Ok(request)
             });
             answers.push(understood.map(|request| requests.push(request)));

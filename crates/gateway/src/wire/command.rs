@@ -6,8 +6,8 @@ use super::{ids, parse};
 use crate::rates::RateTable;
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{
-    Budgets, ChargeId, CreditUnit, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, Rates, Rounding, Timestamp, Tokens,
-    Usage, escrow,
+    Budgets, ChargeId, CreditUnit, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, Rates, Timestamp, Tokens, Usage,
+    escrow,
 };
 use holdfast_engine::{Command, Request, TTL_DEFAULT};
 use serde::Deserialize;
@@ -150,9 +150,9 @@ pub(crate) struct Given<'a> {
 
 impl CommandBody {
     /// What a reservation is estimated from, if it is by model.
-    pub(crate) fn estimated(&self) -> Option<Usage> {
+    pub(crate) fn estimated(&self) -> Option<(Tokens, Tokens)> {
         let Self::Reserve { model: Some(_), input_tokens, max_tokens, .. } = self else { return None };
-        input_tokens.zip(*max_tokens).map(|(input, output)| Usage { input, output })
+        input_tokens.zip(*max_tokens)
     }
 
     /// The engine's request, if every word of this is well formed.
@@ -279,7 +279,7 @@ impl Estimate {
             }
             (None, Self { model: Some(model), input_tokens: Some(input), max_tokens: Some(output) }, None) => {
                 let rates = table.rates(&model).ok_or(WireError::Model(model))?;
-                let amount = rates.cost(Usage { input, output }, Rounding::Up);
+                let amount = rates.bound(input, output);
                 let why = "the tokens at the model's prices come to a sum out of range".to_owned();
                 Ok((amount.map_err(|_| WireError::Amount { field: "max_tokens", why })?, Some(rates)))
             }
