@@ -1,5 +1,8 @@
-//! The read model beside a naive fold of the same entries: histories, balances as of every moment, restarts, rebuilds.
+//! The read model beside a naive fold of the same entries: histories, balances as of every moment, restarts, rebuilds;
+//! and the providers against servers that misbehave.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod providers;
 
 use holdfast_adapters::ReadModel;
 use holdfast_adapters::read_model::{self, AsOf, Lookup, QueryError};
