@@ -17,6 +17,7 @@ pub mod disk;
 mod follower;
 pub mod model;
 mod node;
+pub mod outside;
 mod plant;
 pub mod rng;
 mod tally;

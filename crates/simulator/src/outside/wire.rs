@@ -1,0 +1,121 @@
+//! A small HTTP client: one connection, one request at a time, JSON or bytes.
+
+use super::OutsideError;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::HeaderMap;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// No answer takes as long.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// `HOST:PORT` of an `http://HOST:PORT[/…]`.
+#[must_use]
+pub fn authority(url: &str) -> &str {
+    let rest = url.strip_prefix("http://").unwrap_or(url);
+    rest.split('/').next().unwrap_or(rest)
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// All of its body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The body as JSON; null if it is none.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// A header as text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The body as JSON, if the status is 200 or 201.
+    ///
+    /// # Errors
+    /// Any other status.
+    pub fn good(&self, who: &str) -> Result<Value, OutsideError> {
+        if matches!(self.status, 200 | 201) {
+            return Ok(self.json());
+        }
+        let said = format!("{} {}", self.status, String::from_utf8_lossy(&self.body));
+        Err(OutsideError::answered(who, said))
+    }
+}
+
+/// Opens its connection when it is needed, and again if it was closed.
+#[derive(Debug)]
+pub struct Client {
+    authority: String,
+    sender: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Client {
+    /// A client of the server at this URL.
+    #[must_use]
+    pub fn new(url: &str) -> Self {
+        Self { authority: authority(url).to_owned(), sender: None }
+    }
+
+    /// Sends a request and reads all of its answer.
+    ///
+    /// # Errors
+    /// If there is none in time.
+    pub async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Answer, OutsideError> {
+        let mut request = Request::builder().method(method).uri(path).header("host", &self.authority);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let wrong = |error: hyper::http::Error| OutsideError::answered("the request", error.to_string());
+        let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).map_err(wrong)?;
+        let who = format!("{method} {path}");
+        let exchange = tokio::time::timeout(ANSWER_WITHIN, self.exchange(request)).await;
+        match exchange {
+            Ok(answer) => answer,
+            Err(_) => Err(OutsideError::TooLate { what: who, seconds: ANSWER_WITHIN.as_secs() }),
+        }
+    }
+
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, OutsideError> {
+        let mut sender = match self.sender.take() {
+            Some(sender) if !sender.is_closed() => sender,
+            Some(_) | None => self.connect().await?,
+        };
+        sender.ready().await?;
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        self.sender = Some(sender);
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, OutsideError> {
+        let failed = || OutsideError::io(format!("connect to {}", self.authority));
+        let stream = TcpStream::connect(&self.authority).await.map_err(failed())?;
+        stream.set_nodelay(true).map_err(failed())?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        // May safely die: it ends with its sender.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
