@@ -2,7 +2,7 @@
 
 use crate::child::{Runner, StepError};
 use crate::summary::Step;
-use crate::{tools, tour};
+use crate::{sdk, tools, tour};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,7 +34,10 @@ pub fn test(length: Length) -> Vec<Step> {
     };
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
 
-    let mut steps = vec![step("tools", &runner, tools::ensure)];
+    let mut steps = vec![
+        step("tools", &runner, tools::ensure),
+        step("SDKs", &runner, |runner| sdk::ensure(&root(), runner).map(drop)),
+    ];
     let mut cargo = |name: &str, arguments: Vec<String>| steps.push(cargo_step(name, arguments, &runner));
     cargo("fmt", words("fmt --all --check"));
     cargo("clippy", words("clippy --workspace --all-targets -- -D warnings"));
@@ -54,9 +57,21 @@ pub fn test(length: Length) -> Vec<Step> {
 /// One benchmark; `words` are its name and options.
 #[must_use]
 pub fn bench(words: &[&str]) -> Step {
-    let program = ["run", "--quiet", "--release", "--package", "holdfast-bench", "--bin", "bench", "--"];
-    let arguments = program.iter().chain(words).map(|word| (*word).to_owned()).collect();
-    cargo_step("bench", arguments, &runner(USUAL_LIMIT))
+    let runner = runner(USUAL_LIMIT);
+    let program = "run --quiet --release --package holdfast-bench --bin bench --";
+    let arguments = program.split(' ').chain(words.iter().copied()).map(str::to_owned).collect::<Vec<_>>();
+    let is_of_gateway = words.first() == Some(&"gateway");
+    step("bench", &runner, move |runner| {
+        if is_of_gateway {
+            // The benchmark finds these beside itself.
+            cargo_run(&["build", "--quiet", "--release", "--package", "holdfast", "--bin", "holdfast"], runner)?;
+            cargo_run(
+                &["build", "--quiet", "--release", "--package", "holdfast-simulator", "--bin", "upstream"],
+                runner,
+            )?;
+        }
+        cargo_run(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), runner)
+    })
 }
 
 fn runner(limit: Duration) -> Runner {
@@ -70,11 +85,13 @@ fn step(name: &str, runner: &Runner, action: impl FnOnce(&Runner) -> Result<(), 
 }
 
 fn cargo_step(name: &str, arguments: Vec<String>, runner: &Runner) -> Step {
-    step(name, runner, |runner| {
-        let mut command = Command::new(cargo());
-        command.args(arguments).current_dir(root());
-        runner.run(command)
-    })
+    step(name, runner, move |runner| cargo_run(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), runner))
+}
+
+fn cargo_run(arguments: &[&str], runner: &Runner) -> Result<(), StepError> {
+    let mut command = Command::new(cargo());
+    command.args(arguments).current_dir(root());
+    runner.run(command)
 }
 
 /// The cargo that runs us, so that a chosen toolchain stays chosen.
