@@ -1,6 +1,7 @@
 //! Why a command of the program failed before or beside the ledger's own answers.
 
 use crate::identity::IdentityError;
+use crate::prices::{PricesError, UnknownModel};
 use holdfast_engine::ProjectionFailed;
 use holdfast_engine::recovery::StartError;
 use holdfast_journal::{LockError, OpenError};
@@ -34,6 +35,12 @@ pub(crate) enum Failure {
     Listen { address: String, error: io::Error },
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Prices(PricesError),
+    #[error(transparent)]
+    Model(UnknownModel),
+    #[error("{}: {why}", file.display())]
+    Request { file: PathBuf, why: String },
     #[error("cannot {what}: {error}")]
     Io { what: String, error: io::Error },
 }
@@ -68,6 +75,9 @@ impl Failure {
             Self::Stuck(_) => "SERVER_STUCK",
             Self::Listen { .. } => "LISTEN_FAILED",
             Self::Identity(error) => error.code(),
+            Self::Prices(error) => error.code(),
+            Self::Model(error) => error.code(),
+            Self::Request { .. } => "INVALID_REQUEST",
             Self::Io { .. } => "IO_FAILED",
         }
     }
@@ -92,6 +102,9 @@ impl Failure {
             Self::Stuck(_) => "start again: what was acknowledged is there",
             Self::Listen { .. } => "give another address with --listen or HOLDFAST_LISTEN; port 0 takes any free one",
             Self::Identity(error) => error.hint(),
+            Self::Prices(_) => return format!("nothing has been changed; docs/errors/{}.md says more", self.code()),
+            Self::Model(_) => "give it a price: holdfast prices import FILE, or a [models.NAME] in prices.toml",
+            Self::Request { .. } => "give the body of a request as JSON, and with --for which API it is for",
         };
         hint.to_owned()
     }

@@ -16,11 +16,13 @@ mod http;
 mod identity;
 mod journal_files;
 mod node;
+mod prices;
 mod rates;
 mod scratch_disk;
 mod service;
 mod settings;
 mod terminal;
+mod tokens;
 mod wire;
 
 use std::process::ExitCode;

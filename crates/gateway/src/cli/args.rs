@@ -1,5 +1,6 @@
 //! The commands and their words.
 
+use super::prices::PricesCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -75,6 +76,9 @@ pub(super) enum Command {
     /// Print, check and export the journal's files; beside a server too
     #[command(subcommand)]
     Journal(Journal),
+    /// What models cost: look prices up, check a file, take them over from LiteLLM's list
+    #[command(subcommand)]
+    Prices(PricesCommand),
     /// Throw away everything derived from the journal, and derive it anew
     Rebuild,
     /// Measure on this machine and disk

@@ -6,6 +6,7 @@ mod door;
 mod journal;
 mod keys;
 mod output;
+mod prices;
 mod rebuild;
 mod requests;
 mod show;
@@ -97,6 +98,7 @@ fn run(cli: &Cli) -> Result<(), Ended> {
             requests::Asking::Look(request) => session.look(&request, show::escrow),
         },
         Command::Journal(command) => journal::run(&session, command),
+        Command::Prices(command) => prices::run(&session, command),
         Command::Rebuild => rebuild::run(&session),
         Command::Bench(Bench::Ledger { seconds, callers, batch }) => {
             let duration = Duration::from_secs(*seconds);
