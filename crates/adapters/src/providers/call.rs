@@ -48,7 +48,7 @@ pub struct Call {
     pub request_id: String,
     /// The wall time of the call, for answers that name it.
     pub at: Timestamp,
-    /// When the caller no longer waits.
+    /// When the caller no longer waits. It bounds the whole answer, a stream's last piece included.
     pub deadline: Option<Instant>,
 }
 

@@ -1,6 +1,6 @@
 //! The read model beside a naive fold of the same entries: histories, balances as of every moment, restarts, rebuilds;
 //! and the providers against servers that misbehave.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod providers;
 
