@@ -401,6 +401,12 @@ mod tests {
         }
     }
 
+    /// All tokens of input, and all of output.
+    fn sides(usages: &[Usage]) -> (Tokens, Tokens) {
+        let input = usages.iter().flat_map(|usage| [usage.input, usage.cached_input, usage.cache_write]).sum();
+        (input, usages.iter().flat_map(|usage| [usage.output, usage.reasoning]).sum())
+    }
+
     proptest! {
         #[test]
         fn an_estimate_covers_the_charge_by_at_most_one_unit(rates in any_rates(), usage in any_usage()) {
@@ -420,8 +426,8 @@ mod tests {
         fn no_usage_within_the_token_counts_costs_more_than_the_bound(
             rates in any_rates(), usage in any_usage(), more_input in 0..10u64, more_output in 0..10u64,
         ) {
-            let input = usage.input + usage.cached_input + usage.cache_write + more_input;
-            let output = usage.output + usage.reasoning + more_output;
+            let (input, output) = sides(&[usage]);
+            let (input, output) = (input.saturating_add(more_input), output.saturating_add(more_output));
             let bound = rates.bound(input, output).unwrap();
             prop_assert!(rates.cost(usage, Rounding::Down).unwrap() <= bound);
             prop_assert!(rates.cost(usage, Rounding::Up).unwrap() <= bound);
@@ -431,12 +437,10 @@ mod tests {
         fn a_request_in_parts_costs_no_more_than_its_bound(
             rates in any_rates(), parts in prop::collection::vec(any_usage(), 0..4), last in any_usage(),
         ) {
-            let sums = parts.iter().chain([&last]).fold((0, 0), |(input, output), usage| {
-                (input + usage.input + usage.cached_input + usage.cache_write, output + usage.output + usage.reasoning)
-            });
-            let of_parts = parts.iter().map(|usage| rates.cost_of_part(*usage, Rounding::Down).unwrap().units());
-            let whole = of_parts.sum::<u64>() + rates.cost(last, Rounding::Down).unwrap().units();
-            prop_assert!(whole <= rates.bound(sums.0, sums.1).unwrap().units());
+            let of_parts = parts.iter().map(|usage| rates.cost_of_part(*usage, Rounding::Down).unwrap());
+            let whole = of_parts.chain([rates.cost(last, Rounding::Down).unwrap()]).map(CreditUnit::units).sum::<u64>();
+            let (input, output) = sides(&[&parts[..], &[last]].concat());
+            prop_assert!(whole <= rates.bound(input, output).unwrap().units());
         }
     }
 }

@@ -31,6 +31,10 @@ pub(super) enum PricesCommand {
         file: PathBuf,
     },
     /// Take prices over from LiteLLM's model_prices_and_context_window.json
+    ///
+    /// Of every price that could apply to a kind of token the dearest is taken, and a note says which. A model whose price
+    /// cannot be told in tokens and requests is skipped, and why is told: nothing is undercharged silently. The list's
+    /// prices replace those of the file; other models and all aliases stay, comments do not.
     Import(Import),
     /// The tokens of a request and the most that it can cost, which is what would be held
     Estimate(Estimate),
@@ -43,8 +47,6 @@ pub(super) struct Place {
     prices: Option<PathBuf>,
 }
 
-/// Of every price that could apply to a kind of token the dearest is taken, and a note says which. A model whose price cannot
-/// be told in tokens and requests is left out, and why is told: nothing is ever undercharged silently.
 #[derive(Debug, Args)]
 pub(super) struct Import {
     /// LiteLLM's list

@@ -3,8 +3,9 @@
 use super::{ModelPrice, PricesError, Table};
 use holdfast_domain::CreditsPerUsd;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use toml::Value;
 
@@ -59,6 +60,9 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<(), PricesError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(unwritable)?;
     let mut file = tempfile::NamedTempFile::new_in(parent).map_err(unwritable)?;
+    // Prices are no secret; a file that somebody made otherwise stays so.
+    let permissions = fs::metadata(path).map_or_else(|_| Permissions::from_mode(0o644), |known| known.permissions());
+    file.as_file().set_permissions(permissions).map_err(unwritable)?;
     file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(unwritable)?;
     file.persist(path).map_err(|error| unwritable(error.error))?;
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(unwritable)

@@ -6,6 +6,7 @@ mod bad_input;
 mod commands;
 mod damage;
 mod failing_disk;
+mod prices;
 mod serving;
 mod tour;
 mod world;
