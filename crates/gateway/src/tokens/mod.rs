@@ -16,6 +16,8 @@
 //! Where the provider reads what is not in the request (a stored conversation, a file, the pages of a web search), nothing
 //! here can bound it: [`InputTokens::hidden`] names the field, and the model's context has to be the bound.
 //!
+//! A tokenizer's tables are made at its first use, which takes a tenth of a second; then a kilobyte of prose takes 4 to 10 µs.
+//!
 //! # Invariants
 //! - The work is bounded: see [`text`]. Text beyond what is looked at counts as its bytes.
 

@@ -2,19 +2,22 @@
 //!
 //! A tokenizer first cuts a text into pieces (words, numbers, runs of signs or spaces) and then looks for tokens within each.
 //! Ordinary pieces are short and quick. A piece of a megabyte costs seconds, so a run that is longer than any word is cut into
-//! windows, and only so many of those are looked at; a window like the one before it is not looked at again. Whatever is not
-//! looked at counts as its bytes.
+//! windows, and a window like the one before it is not looked at again. Long runs and dense text (which no language is: letters
+//! without sense, of which every two or three are a token) cost twenty times as much as ordinary text, so only so much of
+//! them is looked at. Whatever is not looked at counts as its bytes.
 
 use tiktoken::CoreBpe;
 
 /// The longest run of one kind of character that is left whole.
 const RUN_BYTES_MAX: usize = 256;
 /// The longest text that the tokenizer is given at once.
-const CHUNK_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
 /// How much of one request the tokenizer is given: a million tokens of ordinary text.
 const TEXT_BYTES_MAX: usize = 4 << 20;
-/// How much of that may be long runs.
-const RUNS_BYTES_MAX: usize = 256 << 10;
+/// How much of that may be long runs or dense.
+const HARD_BYTES_MAX: usize = 256 << 10;
+/// Text with fewer bytes than this to a token is dense; English has four or five.
+const DENSE_BYTES_PER_TOKEN: usize = 3;
 // A run that is cut must not be a chunk of its own.
 const _: () = assert!(RUN_BYTES_MAX < CHUNK_BYTES);
 
@@ -38,12 +41,12 @@ pub(super) struct TextTokens {
 pub(super) struct Counter {
     tokenizer: &'static CoreBpe,
     text_left: usize,
-    runs_left: usize,
+    hard_left: usize,
 }
 
 impl Counter {
     pub(super) const fn new(tokenizer: &'static CoreBpe) -> Self {
-        Self { tokenizer, text_left: TEXT_BYTES_MAX, runs_left: RUNS_BYTES_MAX }
+        Self { tokenizer, text_left: TEXT_BYTES_MAX, hard_left: HARD_BYTES_MAX }
     }
 
     /// The tokens of `text`.
@@ -64,13 +67,15 @@ impl Counter {
     }
 
     fn ordinary(&mut self, text: &str, tokens: &mut TextTokens) {
-        match self.text_left.checked_sub(text.len()) {
-            Some(left) => {
-                self.text_left = left;
-                tokens.counted += number(self.tokenizer.count(text));
-            }
-            None => unseen(text, tokens),
+        let Some(left) = self.text_left.checked_sub(text.len()).filter(|_| self.hard_left > 0) else {
+            return unseen(text, tokens);
+        };
+        let count = self.tokenizer.count(text);
+        self.text_left = left;
+        if count.saturating_mul(DENSE_BYTES_PER_TOKEN) > text.len() {
+            self.hard_left = self.hard_left.saturating_sub(text.len());
         }
+        tokens.counted += number(count);
     }
 
     fn run(&mut self, run: &str, tokens: &mut TextTokens) {
@@ -80,11 +85,11 @@ impl Counter {
             let (window, after) = rest.split_at(rest.floor_char_boundary(RUN_BYTES_MAX));
             rest = after;
             let known = last.filter(|(like, _)| *like == window).map(|(_, count)| count);
-            let left = self.runs_left.checked_sub(window.len());
+            let left = self.hard_left.checked_sub(window.len());
             let count = match (known, left) {
                 (Some(count), _) => count,
                 (None, Some(left)) => {
-                    self.runs_left = left;
+                    self.hard_left = left;
                     number(self.tokenizer.count(window))
                 }
                 (None, None) => {
@@ -170,6 +175,9 @@ impl<'a> Iterator for Stretches<'a> {
 impl Stretches<'_> {
     /// Where a long run begins, or where there is enough for once.
     fn ordinary_end(&self) -> usize {
+        if self.rest.len() <= RUN_BYTES_MAX {
+            return self.rest.len();
+        }
         let mut run: (Option<Kind>, usize) = (None, 0);
         for (at, character) in self.rest.char_indices() {
             let kind = Kind::of(character);
