@@ -106,7 +106,7 @@ async fn with_role(parts: &Parts, state: &AppState, role: Role) -> Result<Label,
         };
         return Err(refuse(state, parts, AuthError::Role(needed)));
     }
-    state.limits.credential(Credential::Subject(verified.subject)).map_err(ApiError::RateLimited)?;
+    state.limits.credential(Credential::Subject(verified.subject, role)).map_err(ApiError::RateLimited)?;
     Ok(verified.subject)
 }
 

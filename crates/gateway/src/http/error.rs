@@ -142,7 +142,14 @@ impl ApiError {
             Self::Auth(AuthError::UnknownKey) => "invalid_api_key".to_owned(),
             Self::RateLimited(_) => "rate_limit_exceeded".to_owned(),
             Self::Problem(Problem::Wire(WireError::Model(_))) => "model_not_found".to_owned(),
-            _ => self.code().to_lowercase(),
+            Self::Problem(_)
+            | Self::Auth(_)
+            | Self::NoRoute
+            | Self::Method
+            | Self::MediaType
+            | Self::BrokenBody
+            | Self::TimedOut
+            | Self::Starting => self.code().to_lowercase(),
         };
         let kind = match status {
             StatusCode::PAYMENT_REQUIRED => "insufficient_quota",

@@ -4,6 +4,7 @@
 //! - What is remembered is bounded: whoever has been quiet is forgotten within a minute.
 
 use super::settings::RateSettings;
+use crate::identity::Role;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
@@ -34,7 +35,7 @@ impl Limited {
 /// Whom a credential stands for. A subject keeps its allowance when its token is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Credential {
-    Subject(Label),
+    Subject(Label, Role),
     ApiKey(Label),
 }
 

@@ -34,7 +34,6 @@ pub(crate) use settings::HttpSettings;
 use crate::failure::Failure;
 use crate::identity::{Identity, Verifier};
 use crate::service::Service;
-use crate::wire::error::Problem;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
@@ -76,10 +75,7 @@ impl AppState {
         settings: &HttpSettings,
         stopping: watch::Receiver<bool>,
     ) -> Result<Self, Failure> {
-        let identity = service.identity().map_err(|problem| match problem {
-            Problem::Identity(error) => Failure::Identity(error),
-            problem => Failure::ServerStrange(problem.to_string()),
-        })?;
+        let identity = service.identity()?;
         Ok(Self(Arc::new(Parts {
             verifier: Verifier::new(Arc::clone(&identity), settings.peer_keys()?),
             service,

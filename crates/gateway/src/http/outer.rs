@@ -45,7 +45,10 @@ pub(crate) async fn outer(State(state): State<AppState>, mut request: Request, n
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let shape = Shape::of_path(request.uri().path());
-    let limited = request.extensions().get::<Peer>().map_or(Ok(()), |Peer(address)| state.limits.address(*address));
+    // Whether the server is alive is told to everybody at any time.
+    let counted = !matches!(request.uri().path(), "/health" | "/ready");
+    let peer = request.extensions().get::<Peer>().filter(|_| counted);
+    let limited = peer.map_or(Ok(()), |Peer(address)| state.limits.address(*address));
     let response = match limited {
         Ok(()) => next.run(request).await,
         Err(limited) => ApiError::RateLimited(limited).into_response(),

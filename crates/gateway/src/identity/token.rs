@@ -25,7 +25,7 @@ const BYTES_MAX: usize = 4_096;
 const KID_BYTES_MAX: usize = 128;
 
 /// What the bearer may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
     /// Billing and inference for other services.
@@ -121,6 +121,7 @@ pub(super) fn claims(token: &str, key: &DecodingKey, issuer: &str) -> Result<Cla
     Ok(claims)
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library may add kinds, and an unknown one is refused too")]
 fn refusal(error: &jsonwebtoken::errors::Error) -> AuthError {
     let why = match error.kind() {
         ErrorKind::ExpiredSignature => return AuthError::TokenExpired,

@@ -3,7 +3,7 @@
 mod keys;
 mod query;
 
-use crate::identity::Identity;
+use crate::identity::{Identity, IdentityError};
 use crate::node::Node;
 use crate::rates::{NoRates, RateTable};
 use crate::wire::answer::{ReceiptBody, line};
@@ -125,7 +125,7 @@ impl Service {
     }
 
     /// The data directory's identity.
-    pub(crate) fn identity(&self) -> Result<Arc<Identity>, Problem> {
+    pub(crate) fn identity(&self) -> Result<Arc<Identity>, IdentityError> {
         if let Some(identity) = self.identity.get() {
             return Ok(Arc::clone(identity));
         }

@@ -19,27 +19,13 @@ use std::io;
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum CommandBody {
     Mint {
-        #[serde(alias = "account_id")]
+        #[serde(rename = "account_id", alias = "account")]
         account: String,
         amount_cu: Value,
         reason: String,
         key: Option<String>,
     },
-    /// Of an amount, or of what a model can cost at the most: `model`, `input_tokens` and `max_tokens`.
-    Reserve {
-        #[serde(alias = "account_id")]
-        account: String,
-        amount_cu: Option<Value>,
-        model: Option<String>,
-        input_tokens: Option<Tokens>,
-        max_tokens: Option<Tokens>,
-        request_id: Option<String>,
-        ttl_s: Option<Value>,
-        overrun: Option<OverrunBody>,
-        on_expiry: Option<OnExpiryBody>,
-        rates: Option<Object<RatesBody>>,
-        key: Option<String>,
-    },
+    Reserve(ReserveBody),
     Start {
         id: String,
     },
@@ -100,6 +86,24 @@ pub(crate) enum CommandBody {
     },
 }
 
+/// A reservation of an amount, or of what a model can cost at the most: `model`, `input_tokens` and `max_tokens`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReserveBody {
+    #[serde(rename = "account_id", alias = "account")]
+    account: String,
+    amount_cu: Option<Value>,
+    model: Option<String>,
+    input_tokens: Option<Tokens>,
+    max_tokens: Option<Tokens>,
+    request_id: Option<String>,
+    ttl_s: Option<Value>,
+    overrun: Option<OverrunBody>,
+    on_expiry: Option<OnExpiryBody>,
+    rates: Option<Object<RatesBody>>,
+    key: Option<String>,
+}
+
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OverrunBody {
@@ -151,8 +155,9 @@ pub(crate) struct Given<'a> {
 impl CommandBody {
     /// What a reservation is estimated from, if it is by model.
     pub(crate) fn estimated(&self) -> Option<(Tokens, Tokens)> {
-        let Self::Reserve { model: Some(_), input_tokens, max_tokens, .. } = self else { return None };
-        input_tokens.zip(*max_tokens)
+        let Self::Reserve(body) = self else { return None };
+        body.model.as_ref()?;
+        body.input_tokens.zip(body.max_tokens)
     }
 
     /// The engine's request, if every word of this is well formed.
@@ -163,31 +168,7 @@ impl CommandBody {
                 let amount = parse::amount("amount_cu", &amount_cu)?;
                 (key, Command::Mint { owner, amount, reason: parse::reason(&reason)? })
             }
-            Self::Reserve {
-                account,
-                amount_cu,
-                model,
-                input_tokens,
-                max_tokens,
-                request_id,
-                ttl_s,
-                overrun,
-                on_expiry,
-                rates,
-                key,
-            } => {
-                let estimate = Estimate { model, input_tokens, max_tokens };
-                let (amount, rates) = estimate.or_amount(amount_cu, rates, given.rates)?;
-                let reserve = Reserve {
-                    owner: parse::id("account", &account)?,
-                    amount,
-                    terms: terms(overrun, on_expiry, rates),
-                    ttl: ttl_s.map_or(Ok(TTL_DEFAULT), |ttl| parse::ttl(&ttl))?,
-                    budgets: Budgets::NONE,
-                };
-                let charge = reservation_id(request_id.as_deref(), key.as_deref(), given.now)?;
-                (key, Command::Reserve { charge, reserve })
-            }
+            Self::Reserve(body) => body.into_command(given)?,
             Self::Start { id } => (None, on_charge(&id, charge::Command::Start)?),
             Self::Increase { id, amount_cu, key } => {
                 let amount = parse::amount("amount_cu", &amount_cu)?;
@@ -235,6 +216,23 @@ impl CommandBody {
     }
 }
 
+impl ReserveBody {
+    /// The caller's key, and the command.
+    fn into_command(self, given: Given<'_>) -> Result<(Option<String>, Command), Problem> {
+        let (amount, rates) =
+            hold(self.amount_cu, (self.model, self.input_tokens, self.max_tokens), self.rates, given)?;
+        let reserve = Reserve {
+            owner: parse::id("account_id", &self.account)?,
+            amount,
+            terms: terms(self.overrun, self.on_expiry, rates),
+            ttl: self.ttl_s.map_or(Ok(TTL_DEFAULT), |ttl| parse::ttl(&ttl))?,
+            budgets: Budgets::NONE,
+        };
+        let charge = reservation_id(self.request_id.as_deref(), self.key.as_deref(), given.now)?;
+        Ok((self.key, Command::Reserve { charge, reserve }))
+    }
+}
+
 fn on_charge(id: &str, command: charge::Command) -> Result<Command, WireError> {
     Ok(Command::Charge { charge: parse::id("id", id)?, command })
 }
@@ -257,37 +255,28 @@ fn fresh<K: IdKind>(prefix: &str, now: Timestamp) -> Result<Id<K>, Problem> {
     ids::fresh(prefix, now).map_err(|error: io::Error| Problem::NoRandomness(error.to_string()))
 }
 
-/// What a reservation by model is estimated from.
-struct Estimate {
-    model: Option<String>,
-    input_tokens: Option<Tokens>,
-    max_tokens: Option<Tokens>,
-}
-
-impl Estimate {
-    /// How much to hold, and the rates to freeze: as the caller says, or as the table prices the model.
-    fn or_amount(
-        self,
-        amount_cu: Option<Value>,
-        rates: Option<Object<RatesBody>>,
-        table: &dyn RateTable,
-    ) -> Result<(CreditUnit, Option<Rates>), WireError> {
-        match (amount_cu, self, rates) {
-            (Some(amount), Self { model: None, input_tokens: None, max_tokens: None }, rates) => {
-                let rates = rates.map(|Object(rates)| frozen(rates)).transpose()?;
-                Ok((parse::amount("amount_cu", &amount)?, rates))
-            }
-            (None, Self { model: Some(model), input_tokens: Some(input), max_tokens: Some(output) }, None) => {
-                let rates = table.rates(&model).ok_or(WireError::Model(model))?;
-                let amount = rates.bound(input, output);
-                let why = "the tokens at the model's prices come to a sum out of range".to_owned();
-                Ok((amount.map_err(|_| WireError::Amount { field: "max_tokens", why })?, Some(rates)))
-            }
-            (Some(_) | None, Self { .. }, Some(_) | None) => Err(WireError::Malformed(
-                "give `amount_cu` (and `rates` if it is to be settled by usage), or `model`, `input_tokens` and `max_tokens`"
-                    .to_owned(),
-            )),
+/// How much to hold, and the rates to freeze: as the caller says, or as the table prices the model's tokens.
+fn hold(
+    amount_cu: Option<Value>,
+    estimate: (Option<String>, Option<Tokens>, Option<Tokens>),
+    rates: Option<Object<RatesBody>>,
+    given: Given<'_>,
+) -> Result<(CreditUnit, Option<Rates>), WireError> {
+    match (amount_cu, estimate, rates) {
+        (Some(amount), (None, None, None), rates) => {
+            let rates = rates.map(|Object(rates)| frozen(rates)).transpose()?;
+            Ok((parse::amount("amount_cu", &amount)?, rates))
         }
+        (None, (Some(model), Some(input), Some(output)), None) => {
+            let rates = given.rates.rates(&model).ok_or(WireError::Model(model))?;
+            let why = || "the tokens at the model's prices come to a sum out of range".to_owned();
+            let amount = rates.bound(input, output);
+            Ok((amount.map_err(|_| WireError::Amount { field: "max_tokens", why: why() })?, Some(rates)))
+        }
+        (Some(_) | None, (_, _, _), Some(_) | None) => Err(WireError::Malformed(
+            "give `amount_cu` (and `rates` if it is to be settled by usage), or `model`, `input_tokens` and `max_tokens`"
+                .to_owned(),
+        )),
     }
 }
 

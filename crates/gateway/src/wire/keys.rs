@@ -18,7 +18,7 @@ const LIFE_MAX_S: u64 = 10 * 366 * 24 * 60 * 60;
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum KeysBody {
     KeyNew {
-        #[serde(alias = "account_id")]
+        #[serde(rename = "account_id", alias = "account")]
         account: String,
         name: Option<String>,
         expires_s: Option<u64>,
@@ -27,7 +27,7 @@ pub(crate) enum KeysBody {
         scopes: Option<Vec<String>>,
     },
     Keys {
-        #[serde(alias = "account_id")]
+        #[serde(rename = "account_id", alias = "account")]
         account: Option<String>,
         after: Option<String>,
         limit: Option<u64>,

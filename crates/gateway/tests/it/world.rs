@@ -118,8 +118,9 @@ impl World {
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let socket = self.data().join("holdfast.sock");
-        let Some(url) = line.trim_end().strip_prefix("listening on ") else { panic!("{line:?} {:?}", child.wait()) };
-        Server { child, socket, url: url.to_owned(), _stdout: stdout }
+        let url = line.trim_end().strip_prefix("listening on ").map(str::to_owned);
+        assert!(url.as_ref().is_some_and(|url| url.starts_with("http://")), "{line:?} {:?}", child.wait());
+        Server { child, socket, url: url.unwrap(), _stdout: stdout }
     }
 }
 
