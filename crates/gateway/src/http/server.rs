@@ -215,3 +215,26 @@ async fn protocol(stream: &TcpStream) -> Option<Protocol> {
         tokio::time::sleep(PREFACE_STEP).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+
+    #[tokio::test]
+    async fn until_the_books_are_sound_the_server_says_only_that_it_starts() {
+        let gate = Gate::shut();
+        for (path, status, says) in [
+            ("/health", StatusCode::OK, "starting"),
+            ("/ready", StatusCode::SERVICE_UNAVAILABLE, "starting"),
+            ("/api/v1/reservations", StatusCode::SERVICE_UNAVAILABLE, "SERVICE_STARTING"),
+            ("/v1/models", StatusCode::SERVICE_UNAVAILABLE, "server_error"),
+        ] {
+            let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+            let response = gate.answer(request).await.unwrap();
+            assert_eq!(response.status(), status, "{path}");
+            let body = super::super::read::read(response.into_body(), 4_096).await.unwrap();
+            assert!(String::from_utf8(body).unwrap().contains(says), "{path}");
+        }
+    }
+}

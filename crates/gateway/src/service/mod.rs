@@ -97,7 +97,7 @@ impl Service {
     }
 
     /// The same service, with prices.
-    #[expect(dead_code, reason = "the price table calls it when it is merged")]
+    #[cfg_attr(not(test), expect(dead_code, reason = "the price table calls it when it is merged"))]
     pub(crate) fn with_rates(self, rates: Arc<dyn RateTable>) -> Self {
         Self { rates, ..self }
     }
@@ -280,4 +280,65 @@ fn unknown(op: &str) -> WireError {
 pub(crate) fn shape<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, WireError> {
     let Object(read) = serde_json::from_str(text).map_err(|error| WireError::Malformed(error.to_string()))?;
     Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node;
+    use crate::settings::Settings;
+    use holdfast_domain::{CreditsPerUsd, Rates};
+    use serde_json::{Value, json};
+    use std::sync::Mutex;
+
+    /// One model, whose price can change.
+    struct Table(Mutex<&'static str>);
+
+    impl RateTable for Table {
+        fn rates(&self, model: &str) -> Option<Rates> {
+            let price = self.0.lock().unwrap().parse().unwrap();
+            let rates = Rates { input: price, output: price, credits_per_usd: CreditsPerUsd::DEFAULT };
+            (model == "echo").then_some(rates)
+        }
+    }
+
+    async fn ask(service: &Service, line: Value) -> Value {
+        let asked = Asked::read(line.to_string().as_bytes()).unwrap();
+        serde_json::from_str(&service.answer(asked).await).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_reservation_by_model_freezes_its_price_and_is_the_same_when_prices_have_changed() {
+        let data = tempfile::tempdir().unwrap();
+        let settings = Settings { segment_bytes: 65_536, snapshot_entries: 1_000, keys_in_memory: None };
+        let node = Node::start(node::lock(data.path()).unwrap(), data.path(), &settings, &mut |_| {}).unwrap();
+        let table = Arc::new(Table(Mutex::new("10")));
+        let service = Service::of(&node).with_rates(Arc::clone(&table) as _);
+        let mint = json!({ "op": "mint", "account_id": "alice", "amount_cu": "100", "reason": "r", "key": "k" });
+        ask(&service, mint).await;
+        let reserve = |id: &str, model: &str, most: u64| {
+            json!({
+                "op": "reserve", "account_id": "alice", "request_id": id,
+                "model": model, "input_tokens": 1_000, "max_tokens": most,
+            })
+        };
+        let held = ask(&service, reserve("a", "echo", 1_000)).await;
+        // 2,000 tokens at 10 dollars a million are 2 cents.
+        assert_eq!((&held["outcome"], &held["amount_cu"]), (&json!("applied"), &json!("2")));
+        *table.0.lock().unwrap() = "20";
+        let again = ask(&service, reserve("a", "echo", 1_000)).await;
+        assert_eq!((&again["outcome"], &again["offset"]), (&json!("replayed"), &held["offset"]));
+        let batch = json!({ "op": "batch", "requests": [reserve("a", "echo", 1_000), reserve("b", "echo", 1_000)] });
+        let batch = ask(&service, batch).await;
+        assert_eq!((&batch["answers"][0]["offset"], &batch["answers"][1]["amount_cu"]), (&held["offset"], &json!("4")));
+        let other = ask(&service, reserve("a", "echo", 2_000)).await;
+        assert_eq!(other["error"]["code"], "ALREADY_USED_KEY");
+        let unpriced = ask(&service, reserve("c", "other", 1)).await;
+        assert_eq!(unpriced["error"]["code"], "INVALID_MODEL");
+        let usage = json!({ "input_tokens": 500, "output_tokens": 500 });
+        let committed = ask(&service, json!({ "op": "commit", "id": "a", "usage": usage })).await;
+        assert_eq!(committed["charged_cu"], "1", "the frozen price counts");
+        drop(service);
+        node.stop().unwrap();
+    }
 }
