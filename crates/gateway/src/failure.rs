@@ -35,6 +35,10 @@ pub(crate) enum Failure {
     Listen { address: String, error: io::Error },
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error("the configuration in {} cannot be used: {why}", path.display())]
+    Config { path: PathBuf, why: String },
+    #[error("the providers cannot be set up: {0}")]
+    Providers(String),
     #[error(transparent)]
     Prices(PricesError),
     #[error(transparent)]
@@ -75,6 +79,7 @@ impl Failure {
             Self::Stuck(_) => "SERVER_STUCK",
             Self::Listen { .. } => "LISTEN_FAILED",
             Self::Identity(error) => error.code(),
+            Self::Config { .. } | Self::Providers(_) => "INVALID_SETTING",
             Self::Prices(error) => error.code(),
             Self::Model(error) => error.code(),
             Self::Request { .. } => "INVALID_REQUEST",
@@ -102,6 +107,7 @@ impl Failure {
             Self::Stuck(_) => "start again: what was acknowledged is there",
             Self::Listen { .. } => "give another address with --listen or HOLDFAST_LISTEN; port 0 takes any free one",
             Self::Identity(error) => error.hint(),
+            Self::Config { .. } | Self::Providers(_) => "correct the file given with --config or HOLDFAST_CONFIG",
             Self::Prices(_) => return format!("nothing has been changed; docs/errors/{}.md says more", self.code()),
             Self::Model(_) => "give it a price: holdfast prices import FILE, or a [models.NAME] in prices.toml",
             Self::Request { .. } => "give the body of a request as JSON, and with --for which API it is for",

@@ -10,10 +10,12 @@
 //! for as long as one answer takes.
 
 mod cli;
+mod config;
 mod control;
 mod failure;
 mod http;
 mod identity;
+mod inference;
 mod journal_files;
 mod node;
 mod prices;

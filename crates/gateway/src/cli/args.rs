@@ -96,6 +96,9 @@ pub(super) struct Serve {
     /// Where to listen for HTTP; port 0 takes any free one
     #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub(super) listen: String,
+    /// A TOML file with providers, models and where the prices are; without one, the built-in model `echo`
+    #[arg(long, env = "HOLDFAST_CONFIG", value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

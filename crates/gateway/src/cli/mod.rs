@@ -12,6 +12,7 @@ mod requests;
 mod show;
 mod token;
 
+use crate::config::FileConfig;
 use crate::control;
 use crate::failure::Failure;
 use crate::http::HttpSettings;
@@ -83,7 +84,8 @@ fn run(cli: &Cli) -> Result<(), Ended> {
     match &cli.command {
         Command::Serve(serve) => {
             let http = HttpSettings::from_environment(&serve.listen)?;
-            Ok(control::serve(&cli.global.data, &settings, &http)?)
+            let config = FileConfig::read(serve.config.as_deref())?;
+            Ok(control::serve(&cli.global.data, &settings, &http, config)?)
         }
         Command::Keys(command) => keys::run(&session, command),
         Command::Token(words) => token::run(&session, words),

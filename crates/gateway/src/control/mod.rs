@@ -7,13 +7,17 @@ mod connection;
 mod lines;
 mod socket;
 
+use crate::config::FileConfig;
 use crate::failure::Failure;
 use crate::http::{self, AppState, Gate, HttpSettings, Listener};
 use crate::identity::Origin;
+use crate::inference::{self, Inference};
 use crate::node::{self, Node};
+use crate::prices::{IfMissing, Looked, Prices};
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::terminal::{self, Bar};
+use crate::tokens;
 use socket::Socket;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::Path;
@@ -53,10 +57,16 @@ enum Ended {
 }
 
 /// Serves a data directory until a signal or a failure of the journal.
-pub(crate) fn serve(data: &Path, settings: &Settings, http: &HttpSettings) -> Result<(), Failure> {
+pub(crate) fn serve(data: &Path, settings: &Settings, http: &HttpSettings, config: FileConfig) -> Result<(), Failure> {
     let lock = node::lock(data)?;
     let (socket, listener) = Socket::bind(data)?;
     let http_listener = Listener::bind(http)?;
+    let prices = match config.prices() {
+        Some(path) => Prices::open(path, IfMissing::Refuse),
+        None => Prices::open(&data.join("prices.toml"), IfMissing::UseBuiltIn),
+    }
+    .map_err(Failure::Prices)?;
+    let providers = config.providers()?;
     let mut runtime = Builder::new_multi_thread();
     let runtime = runtime.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build();
     let runtime = runtime.map_err(Failure::io("start the server's threads"))?;
@@ -68,8 +78,13 @@ pub(crate) fn serve(data: &Path, settings: &Settings, http: &HttpSettings) -> Re
     let node = Node::start(lock, data, settings, &mut |progress| bar.set(progress))?;
     bar.finish();
     terminal::note(&node::describe(&node.report));
-    let service = Arc::new(Service::of(&node));
-    let state = AppState::new(Arc::clone(&service), http, stopping)?;
+    settle_orphans(&node)?;
+    let inference = Inference::new(Arc::clone(&node.engine), Arc::clone(&node.clock), prices.clone(), providers);
+    let service = Arc::new(Service::of(&node).with_rates(Arc::new(prices.clone())));
+    let state = AppState::new(Arc::clone(&service), Arc::clone(&inference), http, stopping)?;
+    // They end with the runtime.
+    let _watching = runtime.spawn(prices.watch(tell_of_prices));
+    let _warm = runtime.spawn_blocking(tokens::warm_up);
     greet(data, &state);
     gate.open(http::app(&state), state);
     let ready = Ready { listener, socket: &socket, address: address.to_string() };
@@ -77,6 +92,9 @@ pub(crate) fn serve(data: &Path, settings: &Settings, http: &HttpSettings) -> Re
         let ended = listen(ready, service, stop).await;
         let grace = if matches!(ended, Ok(Ended::Failed(_))) { FAILURE_GRACE } else { HTTP_GRACE };
         let _in_time = tokio::time::timeout(grace, serving_http).await;
+        // Answers whose callers have gone are still charged.
+        let _settled = tokio::time::timeout(grace, inference.finished()).await;
+        drop(inference);
         ended
     });
     // What is left on these threads holds the engine; it has had its time.
@@ -85,6 +103,23 @@ pub(crate) fn serve(data: &Path, settings: &Settings, http: &HttpSettings) -> Re
     match ended? {
         Ended::Failed(reason) => Err(Failure::JournalFailed(reason)),
         Ended::Stopped => node.stop(),
+    }
+}
+
+/// Settles the holds of requests that a crash interrupted.
+fn settle_orphans(node: &Node) -> Result<(), Failure> {
+    let settled = inference::sweep(&node.engine).map_err(|refusal| Failure::JournalFailed(refusal.to_string()))?;
+    if settled > 0 {
+        terminal::note(&format!("settled {settled} requests that the last run left unfinished"));
+    }
+    Ok(())
+}
+
+fn tell_of_prices(looked: &Looked) {
+    match looked {
+        Looked::Unchanged => {}
+        Looked::Loaded { models } => terminal::note(&format!("read the prices of {models} models")),
+        Looked::Refused(error) => terminal::note(&format!("the prices stay as they were: {error}")),
     }
 }
 

@@ -4,12 +4,16 @@
 
 use super::limits::Limited;
 use crate::identity::{AuthError, IdentityError};
+use crate::inference::NoQuote;
+use crate::wire::Shown;
 use crate::wire::error::{ErrorBody, Problem, WireError};
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use holdfast_adapters::providers::{Dialect, ProviderError};
 use holdfast_adapters::read_model::QueryError;
+use holdfast_domain::{ChargeId, CreditUnit};
 use holdfast_engine::Refusal;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -35,6 +39,33 @@ pub(crate) enum ApiError {
     TimedOut,
     #[error("the server is still starting; try again in a moment")]
     Starting,
+    #[error("{0}")]
+    Provider(ProviderError, Dialect),
+    #[error(
+        "the account has {available} to spend and the request can cost {required}; {}",
+        what_fits(*affordable)
+    )]
+    TooDear { available: CreditUnit, required: CreditUnit, affordable: Option<u64> },
+    #[error(transparent)]
+    NoQuote(#[from] NoQuote),
+    #[error(
+        "this idempotency key was used for a request that has been charged as {charge}, and its answer is no longer kept; \
+         use another key to ask again"
+    )]
+    AlreadyAnswered { charge: ChargeId },
+    #[error("an account may make {per_day} requests a day with its own provider key; try again tomorrow (UTC)")]
+    OwnKeyLimit { per_day: u32 },
+}
+
+fn what_fits(affordable: Option<u64>) -> String {
+    match affordable {
+        Some(tokens) if tokens > 0 => {
+            format!(
+                "it covers an answer of {tokens} tokens: ask for that with `max_tokens`, or send `x-holdfast-fit: true`"
+            )
+        }
+        Some(_) | None => "credit the account, or send less input".to_owned(),
+    }
 }
 
 /// How an error is written.
@@ -84,12 +115,23 @@ impl ApiError {
             Self::RateLimited(_) => "RATE_LIMITED",
             Self::TimedOut => "SERVICE_TIMEOUT",
             Self::Starting => "SERVICE_STARTING",
+            Self::Provider(error, _) => error.code(),
+            Self::TooDear { .. } => "INSUFFICIENT_BALANCE",
+            Self::NoQuote(NoQuote::Hidden(_)) => "INVALID_REQUEST",
+            Self::NoQuote(NoQuote::OutOfRange) => "INVALID_AMOUNT",
+            Self::AlreadyAnswered { .. } => "ALREADY_ANSWERED",
+            Self::OwnKeyLimit { .. } => "RATE_LIMITED",
         }
     }
 
     /// The status that says the same to a program that reads no bodies.
-    pub(crate) const fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
+            Self::Provider(error, _) => StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_GATEWAY),
+            Self::TooDear { .. } => StatusCode::PAYMENT_REQUIRED,
+            Self::NoQuote(_) => StatusCode::BAD_REQUEST,
+            Self::AlreadyAnswered { .. } => StatusCode::CONFLICT,
+            Self::OwnKeyLimit { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Problem(problem) => status_of(problem),
             Self::Auth(error) if error.is_about_access() => StatusCode::FORBIDDEN,
             Self::Auth(_) => StatusCode::UNAUTHORIZED,
@@ -107,7 +149,18 @@ impl ApiError {
         let body = match self {
             Self::Problem(problem) => serde_json::to_value(ErrorBody::from(problem)).unwrap_or_default(),
             Self::RateLimited(limited) => json!({ "retry_after_s": limited.retry_after_s }),
+            Self::TooDear { available, required, affordable } => json!({
+                "action": "pay",
+                "available_cu": Shown(available),
+                "required_cu": Shown(required),
+                "deficit_cu": Shown(available.shortfall(*required)),
+                "max_affordable_output_tokens": affordable,
+            }),
+            Self::AlreadyAnswered { charge } => json!({ "billing_entry_id": Shown(charge) }),
             Self::Auth(_)
+            | Self::Provider(..)
+            | Self::NoQuote(_)
+            | Self::OwnKeyLimit { .. }
             | Self::NoRoute
             | Self::Method
             | Self::MediaType
@@ -123,6 +176,8 @@ impl ApiError {
     /// The error as callers of a shape expect it.
     pub(crate) fn render(&self, shape: Shape, request_id: &str) -> Rendered {
         let body = match shape {
+            // A provider's own words are passed on to those who speak its dialect.
+            Shape::OpenAi | Shape::Anthropic if matches!(self, Self::Provider(..)) => self.provider_body(),
             Shape::Holdfast => self.body(request_id),
             Shape::OpenAi => self.open_ai(request_id),
             Shape::Anthropic => self.anthropic(request_id),
@@ -134,6 +189,12 @@ impl ApiError {
         json!({ "error": {
             "code": self.code(), "message": self.to_string(), "details": self.details(), "request_id": request_id,
         }})
+    }
+
+    fn provider_body(&self) -> Value {
+        let Self::Provider(error, dialect) = self else { return Value::Null };
+        let text = error.body(*dialect);
+        serde_json::from_slice(&text).unwrap_or_else(|_| json!({ "error": { "message": error.to_string() } }))
     }
 
     fn open_ai(&self, request_id: &str) -> Value {
@@ -149,7 +210,12 @@ impl ApiError {
             | Self::MediaType
             | Self::BrokenBody
             | Self::TimedOut
-            | Self::Starting => self.code().to_lowercase(),
+            | Self::Starting
+            | Self::Provider(..)
+            | Self::TooDear { .. }
+            | Self::NoQuote(_)
+            | Self::AlreadyAnswered { .. }
+            | Self::OwnKeyLimit { .. } => self.code().to_lowercase(),
         };
         let kind = match status {
             StatusCode::PAYMENT_REQUIRED => "insufficient_quota",
@@ -189,7 +255,12 @@ impl ApiError {
     /// What is missing, under the names that callers of the models' APIs know.
     fn figures(&self) -> Map<String, Value> {
         let details = self.details();
-        let known = [("required_cu", "required"), ("available_cu", "available"), ("deficit_cu", "deficit")];
+        let known = [
+            ("required_cu", "required"),
+            ("available_cu", "available"),
+            ("deficit_cu", "deficit"),
+            ("max_affordable_output_tokens", "max_affordable_output_tokens"),
+        ];
         known.iter().filter_map(|(ours, theirs)| Some(((*theirs).to_owned(), details.get(*ours)?.clone()))).collect()
     }
 
@@ -207,6 +278,11 @@ impl ApiError {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}
+        }
+        if let Self::Provider(error, _) = self
+            && let Some(wait) = error.retry_after()
+        {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
         }
         if let Self::RateLimited(limited) = self {
             limited.write(&mut headers);

@@ -17,6 +17,8 @@ mod batch;
 mod billing;
 mod docs;
 mod error;
+mod inference;
+mod invoke;
 mod limits;
 mod metrics;
 mod openapi;
@@ -28,16 +30,17 @@ mod server;
 mod settings;
 mod status;
 
+pub(crate) use error::ApiError;
 pub(crate) use server::{Gate, Listener};
 pub(crate) use settings::HttpSettings;
 
 use crate::failure::Failure;
 use crate::identity::{Identity, Verifier};
+use crate::inference::Inference;
 use crate::service::Service;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
-use error::ApiError;
 use limits::RateLimits;
 use metrics::Metrics;
 use openapi::Operation;
@@ -56,6 +59,7 @@ pub(crate) struct Parts {
     pub(crate) verifier: Verifier,
     pub(crate) limits: RateLimits,
     pub(crate) metrics: Metrics,
+    pub(crate) inference: Arc<Inference>,
     started: Instant,
     stopping: watch::Receiver<bool>,
 }
@@ -72,6 +76,7 @@ impl AppState {
     /// The state of a server over `service`, until `stopping`.
     pub(crate) fn new(
         service: Arc<Service>,
+        inference: Arc<Inference>,
         settings: &HttpSettings,
         stopping: watch::Receiver<bool>,
     ) -> Result<Self, Failure> {
@@ -82,6 +87,7 @@ impl AppState {
             identity,
             limits: RateLimits::new(&settings.rates),
             metrics: Metrics::new(),
+            inference,
             started: Instant::now(),
             stopping,
         })))
@@ -90,7 +96,7 @@ impl AppState {
 
 /// The whole application. Further routers are merged here, and their operations documented with ours.
 pub(crate) fn app(state: &AppState) -> Router {
-    finish(state, router().merge(about(&[operations::OPERATIONS])))
+    finish(state, router().merge(models()).merge(about(&[operations::OPERATIONS])))
 }
 
 /// The routes of this module that need a credential.
@@ -115,6 +121,19 @@ fn router() -> Router<AppState> {
         .route("/api/v1/admin/keys/{id}", delete(admin::revoke_key));
     let own_key = Router::new().route("/v1/key", get(own_key::show));
     billing.merge(admin).merge(own_key).layer(from_fn(outer::timed))
+}
+
+/// The models' routes. An answer may take as long as a model does, so their time is not bounded here.
+fn models() -> Router<AppState> {
+    Router::new()
+        .route("/v1/chat/completions", post(inference::chat_completions))
+        .route("/v1/responses", post(inference::responses))
+        .route("/v1/messages", post(inference::messages))
+        .route("/v1/embeddings", post(inference::embeddings))
+        .route("/v1/models", get(inference::models))
+        .route("/v1/models/{model}", get(inference::model))
+        .route("/v1/credits", get(inference::credits))
+        .route("/api/v1/invoke", post(invoke::invoke))
 }
 
 /// The pages about the server, which anybody may read.

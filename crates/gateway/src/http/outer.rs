@@ -21,11 +21,6 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// The id of a request, for its handler.
-#[derive(Debug, Clone, Copy)]
-#[expect(dead_code, reason = "the inference routes read it when they are merged")]
-pub(crate) struct RequestId(pub(crate) Label);
-
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What every answer says, unless its handler has said otherwise.
@@ -38,10 +33,9 @@ const HEADERS: [(HeaderName, HeaderValue); 5] = [
 ];
 
 /// Wraps every route.
-pub(crate) async fn outer(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn outer(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let id = fresh_id();
-    request.extensions_mut().insert(RequestId(id));
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let shape = Shape::of_path(request.uri().path());

@@ -12,7 +12,6 @@ pub(crate) const BODY_BYTES_MAX: usize = 1_048_576;
 /// The longest body of a batch: 8,190 requests of some 500 bytes.
 pub(crate) const BATCH_BYTES_MAX: usize = 4 * 1_048_576;
 /// The longest body of an inference request.
-#[expect(dead_code, reason = "the inference routes take it when they are merged")]
 pub(crate) const INFERENCE_BYTES_MAX: usize = 16 * 1_048_576;
 /// The deepest nesting of a body.
 pub(crate) const JSON_DEPTH_MAX: usize = 32;

@@ -18,7 +18,7 @@ pub(crate) mod litellm;
 pub(crate) mod write;
 
 pub(crate) use error::{PricesError, UnknownModel};
-pub(crate) use handle::{IfMissing, Prices};
+pub(crate) use handle::{IfMissing, Looked, Prices};
 
 use holdfast_domain::{CreditsPerUsd, Rates};
 use std::collections::{BTreeMap, HashMap};

@@ -97,7 +97,6 @@ impl Service {
     }
 
     /// The same service, with prices.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the price table calls it when it is merged"))]
     pub(crate) fn with_rates(self, rates: Arc<dyn RateTable>) -> Self {
         Self { rates, ..self }
     }
@@ -297,7 +296,15 @@ mod tests {
     impl RateTable for Table {
         fn rates(&self, model: &str) -> Option<Rates> {
             let price = self.0.lock().unwrap().parse().unwrap();
-            let rates = Rates { input: price, output: price, credits_per_usd: CreditsPerUsd::DEFAULT };
+            let rates = Rates {
+                input: price,
+                output: price,
+                cached_input: None,
+                cache_write: None,
+                reasoning: None,
+                per_request: None,
+                credits_per_usd: CreditsPerUsd::DEFAULT,
+            };
             (model == "echo").then_some(rates)
         }
     }

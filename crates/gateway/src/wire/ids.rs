@@ -24,7 +24,11 @@ pub(crate) fn fresh<K: IdKind>(prefix: &str, now: Timestamp) -> io::Result<Id<K>
 
 /// The id that belongs to a key: the same request again, which has the same key, is about the same reservation.
 pub(crate) fn of_key<K: IdKind>(prefix: &str, key: Key) -> Id<K> {
-    let hash = blake3::derive_key("holdfast 2026-01 id of an idempotency key", key.as_bytes());
+    of_hash(prefix, &blake3::derive_key("holdfast 2026-01 id of an idempotency key", key.as_bytes()))
+}
+
+/// The id that belongs to a hash.
+pub(crate) fn of_hash<K: IdKind>(prefix: &str, hash: &[u8; 32]) -> Id<K> {
     let head = *hash.first_chunk().expect("a hash has 32 bytes");
     with_digits(prefix, u128::from_be_bytes(head))
 }

@@ -1,0 +1,203 @@
+//! The models' APIs as OpenAI's and Anthropic's clients speak them: `/v1/*`, paid by the key's account.
+
+use super::AppState;
+use super::auth::ApiKey;
+use super::error::ApiError;
+use super::read::read;
+use super::settings::INFERENCE_BYTES_MAX;
+use crate::identity::{KeyRecord, Scope};
+use crate::inference::{Ask, Caller, Head, IfGone, Money, Reader, Wish};
+use crate::wire::Shown;
+use crate::wire::error::{Problem, WireError};
+use crate::wire::parse;
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::header::{CONTENT_TYPE, HeaderName};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use holdfast_adapters::providers::{Delivery, Dialect, Headers, Secret};
+use holdfast_domain::{Budget, BudgetId, Budgets, ChargeId, CreditUnit, Key};
+use holdfast_engine::Refusal;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-id");
+const COST: HeaderName = HeaderName::from_static("x-holdfast-cost-cu");
+const BALANCE: HeaderName = HeaderName::from_static("x-holdfast-balance-cu");
+/// A stream that has nothing to say says this, so that nobody on the way takes it for dead.
+const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+type Asked = (State<AppState>, ApiKey, HeaderMap);
+
+pub(super) async fn chat_completions(asked: Asked, body: Body) -> Result<Response, ApiError> {
+    infer(asked, body, Dialect::ChatCompletions).await
+}
+
+pub(super) async fn responses(asked: Asked, body: Body) -> Result<Response, ApiError> {
+    infer(asked, body, Dialect::Responses).await
+}
+
+pub(super) async fn messages(asked: Asked, body: Body) -> Result<Response, ApiError> {
+    infer(asked, body, Dialect::Messages).await
+}
+
+pub(super) async fn embeddings(asked: Asked, body: Body) -> Result<Response, ApiError> {
+    infer(asked, body, Dialect::Embeddings).await
+}
+
+async fn infer((State(state), key, headers): Asked, body: Body, dialect: Dialect) -> Result<Response, ApiError> {
+    let record = key.to(Scope::Inference)?;
+    let bytes: Bytes = read(body, INFERENCE_BYTES_MAX).await?.into();
+    let at = state.inference.now();
+    let ask = Ask::read(caller(&record)?, wish(&headers)?, dialect, &bytes, at)?;
+    let (charge, delivery) = (ask.charge, ask.delivery);
+    let reader = state.inference.answer(ask, &bytes)?;
+    answer(reader, charge, delivery).await
+}
+
+/// Who pays for a key's requests, and the key's own limits.
+pub(super) fn caller(record: &KeyRecord) -> Result<Caller, ApiError> {
+    let limited = record.daily_limit.is_some() || record.total_limit.is_some();
+    let id = BudgetId::from_bytes(record.id.as_bytes());
+    let budget =
+        id.ok().filter(|_| limited).map(|id| Budget { id, per_day: record.daily_limit, in_total: record.total_limit });
+    let budgets = Budgets::new(budget.as_slice()).unwrap_or(Budgets::NONE);
+    Ok(Caller { account: record.account, credential: record.id, budgets })
+}
+
+/// What a caller says in headers.
+pub(super) fn wish(headers: &HeaderMap) -> Result<Wish, ApiError> {
+    let text = |name: &str| -> Result<Option<&str>, ApiError> {
+        let bad = |_| WireError::Malformed(format!("the header `{name}` is not plain text"));
+        Ok(headers.get(name).map(HeaderValue::to_str).transpose().map_err(bad)?)
+    };
+    let key = match (text("idempotency-key")?, text("x-idempotency-key")?) {
+        (Some(one), Some(two)) if one != two => {
+            return Err(WireError::Malformed("two idempotency keys that differ; send one".to_owned()).into());
+        }
+        (Some(key), _) | (None, Some(key)) => Some(key),
+        (None, None) => None,
+    };
+    let key: Option<Key> = key.map(|key| parse::id("idempotency-key", key)).transpose()?;
+    let if_gone = match text("x-holdfast-on-disconnect")? {
+        None | Some("drain") => IfGone::Drain,
+        Some("cancel") => IfGone::Cancel,
+        Some(other) => {
+            let why = format!("x-holdfast-on-disconnect is {other:?}; it can be `drain` or `cancel`");
+            return Err(WireError::Malformed(why).into());
+        }
+    };
+    Ok(Wish {
+        key,
+        is_retry: text("x-stainless-retry-count")?.is_some_and(|count| count != "0"),
+        fit: text("x-holdfast-fit")? == Some("true"),
+        if_gone,
+        provider_key: text("x-holdfast-provider-key")?.map(Secret::new),
+        headers: Headers {
+            anthropic_version: text("anthropic-version")?.map(str::to_owned),
+            anthropic_beta: text("anthropic-beta")?.map(str::to_owned),
+        },
+    })
+}
+
+async fn answer(mut reader: Reader, charge: ChargeId, delivery: Delivery) -> Result<Response, ApiError> {
+    let mut response = match reader.head().await {
+        Head::Refused(error) => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = error.status();
+            response.extensions_mut().insert(error);
+            return Ok(with_id(response, charge));
+        }
+        Head::Whole { status, body } => {
+            let mut response = Response::new(Body::from(body));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            if let Some(Money { cost, balance, .. }) = reader.money() {
+                amount(&mut response, COST, cost);
+                amount(&mut response, BALANCE, balance);
+            }
+            response
+        }
+        Head::Stream => {
+            let mut response = Response::new(Body::from_stream(events(reader)));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+            response
+        }
+    };
+    if delivery == Delivery::Stream {
+        response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    }
+    Ok(with_id(response, charge))
+}
+
+fn with_id(mut response: Response, charge: ChargeId) -> Response {
+    if let Ok(id) = HeaderValue::from_str(charge.as_str()) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+fn amount(response: &mut Response, name: HeaderName, amount: CreditUnit) {
+    if let Ok(text) = HeaderValue::from_str(&amount.to_string()) {
+        response.headers_mut().insert(name, text);
+    }
+}
+
+/// The parts of an answer as they come; after the last, a comment with what it cost.
+fn events(reader: Reader) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
+    stream::unfold(Some(reader), async |reader| {
+        let mut reader = reader?;
+        match tokio::time::timeout(KEEP_ALIVE_EVERY, reader.next()).await {
+            Err(_quiet) => Some((Ok(KEEP_ALIVE), Some(reader))),
+            Ok(Some(part)) => Some((Ok(part.bytes), Some(reader))),
+            Ok(None) => {
+                let Money { cost, balance, .. } = reader.money()?;
+                Some((Ok(Bytes::from(format!(": cost_cu={cost} balance_cu={balance}\n\n"))), None))
+            }
+        }
+    })
+}
+
+/// The models that can be asked for and have a price.
+pub(super) async fn models(State(state): State<AppState>, key: ApiKey) -> Result<Response, ApiError> {
+    key.to(Scope::Inference)?;
+    let data: Vec<Value> = listed(&state).collect();
+    Ok(Json(json!({ "object": "list", "data": data, "has_more": false })).into_response())
+}
+
+pub(super) async fn model(
+    State(state): State<AppState>,
+    key: ApiKey,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    key.to(Scope::Inference)?;
+    let found = listed(&state).find(|model| model["id"] == name.as_str());
+    found.map(|model| Json(model).into_response()).ok_or_else(|| WireError::Model(name).into())
+}
+
+fn listed(state: &AppState) -> impl Iterator<Item = Value> {
+    let inference = Arc::clone(&state.inference);
+    let models = inference.providers.models().into_iter();
+    models.map(|model| {
+        json!({ "id": model.name, "object": "model", "type": "model", "created": 0, "owned_by": model.owned_by,
+                "display_name": model.name })
+    })
+}
+
+/// What the key's account can spend.
+pub(super) async fn credits(State(state): State<AppState>, key: ApiKey) -> Result<Response, ApiError> {
+    let record = key.to(Scope::Read)?;
+    let (available, held) = match state.service.owner_balance(record.account).await {
+        Ok(balance) => (balance.available, balance.held),
+        // A key may be made before its account is credited.
+        Err(Problem::Refused(Refusal::UnknownAccount)) => (CreditUnit::ZERO, CreditUnit::ZERO),
+        Err(problem) => return Err(problem.into()),
+    };
+    let body = json!({ "account_id": Shown(record.account), "balance_cu": Shown(available), "held_cu": Shown(held) });
+    Ok(Json(body).into_response())
+}

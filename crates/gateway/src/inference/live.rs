@@ -1,0 +1,235 @@
+//! An answer while it comes: written by the task that works on it, read by everybody who asked for it.
+//!
+//! # Invariants
+//! - Every reader sees every part, in order, whenever it begins to read.
+//! - Nobody who reads slowly, or goes away, holds up the writer.
+
+use crate::http::ApiError;
+use bytes::Bytes;
+use holdfast_domain::{CreditUnit, Usage};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// How an answer begins.
+#[derive(Debug, Clone)]
+pub(crate) enum Head {
+    /// With why there is none.
+    Refused(Arc<ApiError>),
+    /// With all of it.
+    Whole {
+        /// The provider's status, 2xx.
+        status: u16,
+        body: Bytes,
+    },
+    /// With its first parts.
+    Stream,
+}
+
+/// One part of a stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    /// Whole events in the caller's dialect.
+    pub(crate) bytes: Bytes,
+    /// The text in it.
+    pub(crate) text: String,
+}
+
+/// What an answer cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Money {
+    pub(crate) cost: CreditUnit,
+    /// What the account can spend after it.
+    pub(crate) balance: CreditUnit,
+    pub(crate) usage: Usage,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    head: Option<Head>,
+    parts: Vec<Part>,
+    bytes: usize,
+    money: Option<Money>,
+    ended: bool,
+    readers: usize,
+}
+
+/// An answer while it comes.
+#[derive(Debug)]
+pub(crate) struct Live {
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+}
+
+impl Live {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), changed: watch::Sender::new(()) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.changed.send_replace(());
+    }
+
+    /// There is no answer.
+    pub(crate) fn refuse(&self, error: ApiError) {
+        self.change(|state| {
+            state.head = Some(Head::Refused(Arc::new(error)));
+            state.ended = true;
+        });
+    }
+
+    /// This is the answer.
+    pub(crate) fn whole(&self, status: u16, body: Bytes, money: Option<Money>) {
+        self.change(|state| {
+            state.bytes = body.len();
+            (state.head, state.money, state.ended) = (Some(Head::Whole { status, body }), money, true);
+        });
+    }
+
+    /// The next part of the answer.
+    pub(crate) fn push(&self, part: Part) {
+        self.change(|state| {
+            state.head.get_or_insert(Head::Stream);
+            state.bytes += part.bytes.len() + part.text.len();
+            state.parts.push(part);
+        });
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn end(&self, money: Option<Money>) {
+        self.change(|state| {
+            state.head.get_or_insert(Head::Stream);
+            (state.money, state.ended) = (money, true);
+        });
+    }
+
+    /// Whether nothing more comes.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state().ended
+    }
+
+    /// Whether it was answered at all.
+    pub(crate) fn was_refused(&self) -> bool {
+        matches!(self.state().head, Some(Head::Refused(_)))
+    }
+
+    /// How much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.state().bytes
+    }
+
+    /// Waits until nobody reads it.
+    pub(crate) async fn deserted(&self) {
+        let mut changes = self.changed.subscribe();
+        while self.state().readers > 0 {
+            // The sender is our own, so this cannot fail.
+            let _changed = changes.changed().await.is_ok();
+        }
+    }
+
+    /// A reader from the beginning.
+    pub(crate) fn read(self: &Arc<Self>) -> Reader {
+        self.state().readers += 1;
+        Reader { changes: self.changed.subscribe(), live: Arc::clone(self), at: 0 }
+    }
+}
+
+/// Reads an answer from its beginning.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    live: Arc<Live>,
+    changes: watch::Receiver<()>,
+    at: usize,
+}
+
+impl Reader {
+    async fn wait<T>(&mut self, look: impl Fn(&State, usize) -> Option<T>) -> T {
+        loop {
+            // Marked as seen before looking, so that a change in between is noticed.
+            self.changes.borrow_and_update();
+            if let Some(found) = look(&self.live.state(), self.at) {
+                return found;
+            }
+            let _changed = self.changes.changed().await.is_ok();
+        }
+    }
+
+    /// How the answer begins.
+    pub(crate) async fn head(&mut self) -> Head {
+        self.wait(|state, _| state.head.clone()).await
+    }
+
+    /// The next part; `None` after the last.
+    pub(crate) async fn next(&mut self) -> Option<Part> {
+        let next = self.wait(|state, at| match state.parts.get(at) {
+            Some(part) => Some(Some(part.clone())),
+            None => state.ended.then_some(None),
+        });
+        let part = next.await;
+        self.at += usize::from(part.is_some());
+        part
+    }
+
+    /// What it cost, once it has ended.
+    pub(crate) fn money(&self) -> Option<Money> {
+        self.live.state().money
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.live.change(|state| state.readers = state.readers.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(text: &str) -> Part {
+        Part { bytes: Bytes::copy_from_slice(text.as_bytes()), text: text.to_owned() }
+    }
+
+    async fn all(mut reader: Reader) -> String {
+        let mut text = String::new();
+        while let Some(part) = reader.next().await {
+            text.push_str(&part.text);
+        }
+        text
+    }
+
+    #[tokio::test]
+    async fn early_and_late_readers_see_the_same() {
+        let live = Live::new();
+        let early = tokio::spawn(all(live.read()));
+        for text in ["a", "b", "c"] {
+            live.push(part(text));
+            tokio::task::yield_now().await;
+        }
+        let middle = tokio::spawn(all(live.read()));
+        live.push(part("d"));
+        live.end(None);
+        assert_eq!(early.await.unwrap(), "abcd");
+        assert_eq!(middle.await.unwrap(), "abcd");
+        assert_eq!(all(live.read()).await, "abcd");
+    }
+
+    #[tokio::test]
+    async fn it_is_deserted_when_the_last_reader_has_gone() {
+        let live = Live::new();
+        let (one, two) = (live.read(), live.read());
+        let waiting = tokio::spawn({
+            let live = Arc::clone(&live);
+            async move { live.deserted().await }
+        });
+        drop(one);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(two);
+        waiting.await.unwrap();
+    }
+}

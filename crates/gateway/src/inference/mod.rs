@@ -1,0 +1,73 @@
+//! Paid inference: hold what a request can cost at the most, have it answered, charge what it did cost.
+//!
+//! ```text
+//!  ask ─▶ known already? ─▶ quote (tokens × prices) ─▶ reserve ─▶ provider ─▶ pieces ─▶ commit ─▶ last piece
+//!             join                                        402        release on failure before the first token
+//! ```
+//!
+//! Every request is worked on by a task of its own, which the caller merely watches: a caller that hangs up changes nothing
+//! of what is charged. Whatever kills the process leaves the hold, and the next start settles it by what was noted
+//! ([`sweep`]).
+//!
+//! # Invariants
+//! - The hold is an upper bound: no token beyond what was held for is asked of a provider.
+//! - The end of an answer is told only after its charge is durable.
+//! - The same key and body is answered once and charged once; another body under the key is refused.
+
+mod ask;
+mod live;
+mod quote;
+mod running;
+mod settle;
+mod sweep;
+mod work;
+
+pub(crate) use ask::{Ask, Caller, IfGone, Wish};
+pub(crate) use live::{Head, Money, Reader};
+pub(crate) use quote::NoQuote;
+pub(crate) use sweep::sweep;
+
+use crate::prices::Prices;
+use holdfast_adapters::SystemClock;
+use holdfast_adapters::providers::Providers;
+use holdfast_domain::{Day, OwnerId};
+use holdfast_engine::Engine;
+use holdfast_journal::LocalDisk;
+use running::Running;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use tokio_util::task::TaskTracker;
+
+/// What a charge of the gateway's is called by, so that a start knows which open holds nobody works on any more.
+pub(crate) const CHARGE_PREFIX: &str = "inf_";
+/// The requests a day that an account may make with its own provider key.
+const BYOK_PER_DAY: u32 = 1_000;
+
+/// Everything that answering takes.
+pub(crate) struct Inference {
+    engine: Arc<Engine<LocalDisk>>,
+    clock: Arc<SystemClock>,
+    pub(crate) prices: Prices,
+    pub(crate) providers: Providers,
+    running: Running,
+    tasks: TaskTracker,
+    own_keys: Mutex<HashMap<OwnerId, (Day, u32)>>,
+}
+
+impl Inference {
+    pub(crate) fn new(
+        engine: Arc<Engine<LocalDisk>>,
+        clock: Arc<SystemClock>,
+        prices: Prices,
+        providers: Providers,
+    ) -> Arc<Self> {
+        let (running, tasks, own_keys) = (Running::new(), TaskTracker::new(), Mutex::default());
+        Arc::new(Self { engine, clock, prices, providers, running, tasks, own_keys })
+    }
+
+    /// Waits until every request that is being worked on has been charged or released.
+    pub(crate) async fn finished(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}

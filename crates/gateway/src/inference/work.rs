@@ -1,0 +1,380 @@
+//! The life of one request, in a task of its own: reserve, call, stream, commit.
+//!
+//! What a `kill -9` leaves behind, point by point:
+//!
+//! | at | left | settled by |
+//! | --- | --- | --- |
+//! | `inference.before_reserve` | nothing | |
+//! | `inference.after_reserve`, `inference.before_call` | a hold | the next start gives it back |
+//! | `inference.mid_stream` | a hold, with what was last noted | the next start charges that |
+//! | `inference.before_commit` | the same, after the whole answer but its end | the next start |
+//! | `inference.after_commit`, `inference.before_end` | a charge | nothing is left to do |
+//! | `inference.before_release` | a hold whose request failed | the next start gives it back |
+
+use super::ask::{Ask, IfGone};
+use super::live::{Live, Money, Part};
+use super::quote::Quote;
+use super::running::Found;
+use super::settle::{self, Delivered, Source};
+use super::{BYOK_PER_DAY, CHARGE_PREFIX, Inference, Reader};
+use crate::http::ApiError;
+use crate::tokens::{self, Family, Shape};
+use crate::wire::error::WireError;
+use crate::wire::ids;
+use bytes::Bytes;
+use holdfast_adapters::providers::{Call, Dialect, Piece, PieceStream, Pool, ProviderError, Reply, Reported};
+use holdfast_domain::charge::{self, Actual, Charge, Finality, OnExpiry, Overrun, Reserve, Terms};
+use holdfast_domain::{ChargeId, CreditUnit, Event};
+use holdfast_engine::{Clock, Command, Outcome, Receipt, Refusal, Request, TTL_DEFAULT};
+use holdfast_journal::failpoint;
+use serde_json::Value;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a long stream notes what it has delivered.
+const NOTE_EVERY: Duration = Duration::from_secs(3);
+/// How often one idempotency key may be tried again after a failure that charged nothing.
+const ATTEMPTS_MAX: u32 = 32;
+
+/// A request on its way, with the money set aside for it.
+struct Job {
+    ask: Ask,
+    quote: Quote,
+    family: Family,
+    pool: Pool,
+    live: Arc<Live>,
+    /// What is held; none where the caller brings the provider's key.
+    held: Option<Held>,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    charge: ChargeId,
+    amount: CreditUnit,
+}
+
+impl Inference {
+    /// Has a request answered, or joins it if it is known. The answer is worked on whether it is read or not.
+    pub(crate) fn answer(self: &Arc<Self>, ask: Ask, bytes: &Bytes) -> Result<Reader, ApiError> {
+        let live = match self.running.find(&ask, Instant::now())? {
+            Found::Known(live) => return Ok(live.read()),
+            Found::New(live) => live,
+        };
+        let reader = live.read();
+        let (inference, bytes) = (Arc::clone(self), bytes.clone());
+        self.tasks.spawn(async move {
+            if let Err(error) = inference.work(ask, &bytes, &live).await {
+                live.refuse(error);
+            }
+        });
+        Ok(reader)
+    }
+
+    async fn work(&self, ask: Ask, bytes: &Bytes, live: &Arc<Live>) -> Result<(), ApiError> {
+        let unknown = || WireError::Model(ask.model.chars().take(100).collect());
+        let pool = self.providers.resolve(&ask.model).ok_or_else(unknown)?;
+        let (quote, family) = self.quote(&ask, &pool, bytes)?;
+        let (quote, held) = if ask.wish.provider_key.is_some() {
+            self.count_own_key(&ask)?;
+            (quote, None)
+        } else {
+            failpoint::pass("inference.before_reserve");
+            let (quote, held) = self.reserve(&ask, quote).await?;
+            failpoint::pass("inference.after_reserve");
+            (quote, Some(held))
+        };
+        let job = Job { ask, quote, family, pool, live: Arc::clone(live), held };
+        self.call(job).await
+    }
+
+    /// The price of the model that is asked for: its own, or the dearest of those that may answer for it.
+    fn quote(&self, ask: &Ask, pool: &Pool, bytes: &Bytes) -> Result<(Quote, Family), ApiError> {
+        let own = self.prices.find(&ask.model).ok();
+        let mut prices = match own {
+            Some(price) => vec![price],
+            None => {
+                let priced = |(provider, model): (&str, &str)| {
+                    self.prices.find(&format!("{provider}/{model}")).or_else(|_| self.prices.find(model))
+                };
+                let all: Result<Vec<_>, _> = pool.targets().map(priced).collect();
+                all.map_err(|_| WireError::Model(ask.model.chars().take(100).collect()))?
+            }
+        };
+        let family = Family::of_model(prices.first().map_or(&ask.model, |price| &price.name));
+        let body: Value = serde_json::from_slice(bytes).map_err(|error| WireError::Malformed(error.to_string()))?;
+        let (shape, asked) = match ask.dialect {
+            Dialect::ChatCompletions => (Shape::Chat, ask.asked_output()?),
+            Dialect::Responses => (Shape::Responses, ask.asked_output()?),
+            Dialect::Messages => (Shape::Messages, ask.asked_output()?),
+            Dialect::Embeddings => (Shape::Embeddings, Some(0)),
+        };
+        let tokens = tokens::count(shape, family, &body);
+        let choices = ask.choices()?;
+        let quotes = prices.drain(..).map(|price| Quote::new(&price, tokens, asked, choices));
+        let mut dearest: Option<(CreditUnit, Quote)> = None;
+        for quote in quotes {
+            let quote = quote?;
+            let hold = quote.hold()?;
+            if dearest.is_none_or(|(most, _)| hold > most) {
+                dearest = Some((hold, quote));
+            }
+        }
+        let (_, quote) = dearest.ok_or_else(|| WireError::Model(ask.model.chars().take(100).collect()))?;
+        Ok((quote, family))
+    }
+
+    /// Counts a request with the caller's own provider key: those are not charged, but bounded.
+    fn count_own_key(&self, ask: &Ask) -> Result<(), ApiError> {
+        let today = ask.at.day();
+        let mut counts = self.own_keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let (day, count) = counts.entry(ask.caller.account).or_insert((today, 0));
+        if *day != today {
+            (*day, *count) = (today, 0);
+        }
+        if *count >= BYOK_PER_DAY {
+            return Err(ApiError::OwnKeyLimit { per_day: BYOK_PER_DAY });
+        }
+        *count += 1;
+        Ok(())
+    }
+
+    /// Sets the money aside. A key whose earlier attempts failed without a charge gets another charge's id.
+    async fn reserve(&self, ask: &Ask, mut quote: Quote) -> Result<(Quote, Held), ApiError> {
+        let mut charge = ask.charge;
+        for attempt in 1..=ATTEMPTS_MAX {
+            let amount = quote.hold()?;
+            let answer = self.submit(ask, Command::Reserve { charge, reserve: self.terms(ask, &quote, amount) }).await;
+            match answer {
+                Ok(Outcome::Applied(_)) => return Ok((quote, Held { charge, amount })),
+                Ok(Outcome::Replayed(_)) | Err(Refusal::KeyReused) => {
+                    if !self.came_to_nothing(charge).await? {
+                        return Err(ApiError::AlreadyAnswered { charge });
+                    }
+                    let mut hasher = blake3::Hasher::new();
+                    hasher.update(ask.charge.as_bytes()).update(&attempt.to_le_bytes());
+                    charge = ids::of_hash(CHARGE_PREFIX, hasher.finalize().as_bytes());
+                }
+                Err(Refusal::InsufficientBalance { available, required }) => {
+                    let affordable = quote.affordable(available);
+                    match affordable.filter(|output| ask.wish.fit && *output > 0) {
+                        Some(output) => quote = quote.with_output(output),
+                        None => return Err(ApiError::TooDear { available, required, affordable }),
+                    }
+                }
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
+        Err(Refusal::KeyReused.into())
+    }
+
+    fn terms(&self, ask: &Ask, quote: &Quote, amount: CreditUnit) -> Reserve {
+        let terms = Terms { rates: Some(quote.rates), overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
+        let budgets = ask.caller.budgets.clone();
+        Reserve { owner: ask.caller.account, amount, terms, ttl: TTL_DEFAULT, budgets }
+    }
+
+    /// Whether an earlier attempt ended without a charge.
+    async fn came_to_nothing(&self, charge: ChargeId) -> Result<bool, ApiError> {
+        let found = self.engine.ask(move |view| view.charge(charge)).await??;
+        Ok(match found {
+            Some((Charge::Released(closed) | Charge::AutoReleased(closed), _)) => closed.charged.is_zero(),
+            Some(_) | None => false,
+        })
+    }
+
+    async fn submit(&self, ask: &Ask, command: Command) -> Result<Outcome, Refusal> {
+        self.engine.submit(Request { key: None, actor: ask.caller.credential, command }).await
+    }
+
+    async fn call(&self, job: Job) -> Result<(), ApiError> {
+        let call = Call {
+            dialect: job.ask.dialect,
+            body: job.ask.body.clone(),
+            delivery: job.ask.delivery,
+            max_output_tokens: Some(job.quote.output),
+            key: job.ask.wish.provider_key.clone(),
+            headers: job.ask.wish.headers.clone(),
+            request_id: job.ask.charge.to_string(),
+            at: job.ask.at,
+            deadline: None,
+        };
+        let shows_usage = call.asks_for_usage() || job.ask.dialect != Dialect::ChatCompletions;
+        failpoint::pass("inference.before_call");
+        match job.pool.call(call).await {
+            Ok(answered) => match answered.reply {
+                Reply::Whole(whole) => {
+                    let text = || whole.text();
+                    let money = self.commit(&job, &whole.usage, text, true).await?;
+                    failpoint::pass("inference.before_end");
+                    job.live.whole(whole.status, whole.body, money);
+                    Ok(())
+                }
+                Reply::Stream(stream) => self.stream(job, stream, shows_usage).await,
+            },
+            Err(error) => {
+                self.release(&job).await?;
+                Err(ApiError::Provider(error, job.ask.dialect))
+            }
+        }
+    }
+
+    async fn stream(&self, job: Job, mut stream: PieceStream, shows_usage: bool) -> Result<(), ApiError> {
+        let mut told =
+            Told { text: String::new(), usage: Reported::Missing, withheld: Vec::new(), noted: Instant::now() };
+        let broke = loop {
+            let next = tokio::select! {
+                next = stream.next() => next,
+                () = job.live.deserted(), if job.ask.wish.if_gone == IfGone::Cancel => break Some(None),
+            };
+            match next {
+                None => break None,
+                Some(Err(error)) => break Some(Some(error)),
+                Some(Ok(piece)) => told.take(piece, &job.live, shows_usage),
+            }
+            failpoint::pass("inference.mid_stream");
+            if told.noted.elapsed() >= NOTE_EVERY {
+                self.note(&job, &mut told).await;
+            }
+        };
+        drop(stream);
+        let Told { text, usage, withheld, .. } = told;
+        let money = self.commit(&job, &usage, || text, broke.is_none()).await?;
+        failpoint::pass("inference.before_end");
+        for part in withheld {
+            job.live.push(with_cost(part, money));
+        }
+        if let Some(Some(error)) = broke {
+            job.live.push(broken(&error, job.ask.dialect));
+        }
+        job.live.end(money);
+        Ok(())
+    }
+
+    /// Charges what was used. Whoever is told of the end has been charged.
+    async fn commit(
+        &self,
+        job: &Job,
+        reported: &Reported,
+        text: impl FnOnce() -> String,
+        whole: bool,
+    ) -> Result<Option<Money>, ApiError> {
+        let Some(held) = job.held else { return Ok(None) };
+        // Counting costs more than all the rest, so it is done only where the provider's word does not settle it.
+        let settled = whole && matches!(reported, Reported::Tokens(_));
+        let output = if settled { 0 } else { tokens::count_text(job.family, &text()) };
+        let delivered = Delivered { input: job.quote.counted, output, whole };
+        let (usage, source) = settle::usage(reported, delivered);
+        failpoint::pass("inference.before_commit");
+        let commit = |actual| Command::Charge {
+            charge: held.charge,
+            command: charge::Command::Commit { actual, finality: Finality::Final },
+        };
+        let outcome = match self.submit(&job.ask, commit(Actual::Usage(usage))).await {
+            // Numbers that lead out of range are more than the hold in any case.
+            Err(Refusal::InvalidAmount(_)) => self.submit(&job.ask, commit(Actual::Credits(held.amount))).await,
+            answer => answer,
+        }?;
+        failpoint::pass("inference.after_commit");
+        let receipt = outcome.receipt();
+        let clamped = receipt_clamped(receipt);
+        if source == Source::Counted || clamped {
+            flag(&job.ask, reported, clamped);
+        }
+        Ok(Some(Money { cost: charged(receipt), balance: receipt.available, usage }))
+    }
+
+    async fn release(&self, job: &Job) -> Result<(), ApiError> {
+        let Some(held) = job.held else { return Ok(()) };
+        failpoint::pass("inference.before_release");
+        let command = Command::Charge { charge: held.charge, command: charge::Command::Release };
+        self.submit(&job.ask, command).await.map(drop)?;
+        Ok(())
+    }
+
+    /// Notes what has been delivered so far, so that a crash settles by it.
+    async fn note(&self, job: &Job, told: &mut Told) {
+        told.noted = Instant::now();
+        let Some(held) = job.held else { return };
+        let output = tokens::count_text(job.family, &told.text);
+        let delivered = Delivered { input: job.quote.counted, output, whole: false };
+        let (usage, _) = settle::usage(&told.usage, delivered);
+        let command = charge::Command::Note { actual: Actual::Usage(usage) };
+        // A note that cannot be made is made later, or the commit says why.
+        let _noted = self.submit(&job.ask, Command::Charge { charge: held.charge, command }).await.is_ok();
+    }
+
+    /// The clock that requests are dated by.
+    pub(crate) fn now(&self) -> holdfast_domain::Timestamp {
+        self.clock.now()
+    }
+}
+
+/// What has come of a stream.
+struct Told {
+    text: String,
+    usage: Reported,
+    /// The end, which is told after the charge.
+    withheld: Vec<Part>,
+    noted: Instant,
+}
+
+impl Told {
+    fn take(&mut self, piece: Piece, live: &Live, shows_usage: bool) {
+        let Piece { bytes, text, usage, only_usage, last } = piece;
+        self.text.push_str(&text);
+        if usage != Reported::Missing {
+            self.usage = usage;
+        }
+        let part = Part { bytes, text };
+        if only_usage && !shows_usage {
+            return;
+        }
+        if only_usage || last || !self.withheld.is_empty() { self.withheld.push(part) } else { live.push(part) }
+    }
+}
+
+/// The event that tells usage, with the cost in it.
+fn with_cost(part: Part, money: Option<Money>) -> Part {
+    const USAGE: &str = "\"usage\":{";
+    let (Some(money), Ok(text)) = (money, std::str::from_utf8(&part.bytes)) else { return part };
+    match text.find(USAGE).filter(|_| part.text.is_empty() && text.contains("\"choices\":[]")) {
+        None => part,
+        Some(at) => {
+            let (before, after) = text.split_at(at + USAGE.len());
+            let bytes = Bytes::from(format!("{before}\"cost\":\"{}\",{after}", money.cost));
+            Part { bytes, ..part }
+        }
+    }
+}
+
+/// The event that tells of a failure in the middle of a stream.
+fn broken(error: &ProviderError, dialect: Dialect) -> Part {
+    Part { bytes: error.event(dialect), text: String::new() }
+}
+
+fn charged(receipt: &Receipt) -> CreditUnit {
+    match &*receipt.event {
+        Event::Charge { event: charge::Event::Committed { taken, .. }, .. } => {
+            // The sum was in range when it was decided.
+            taken.charged().unwrap_or(taken.from_hold)
+        }
+        Event::Charge { .. } | Event::Minted(_) | Event::Escrow { .. } => CreditUnit::ZERO,
+    }
+}
+
+/// Whether the provider's numbers came to more than was held.
+fn receipt_clamped(receipt: &Receipt) -> bool {
+    matches!(&*receipt.event, Event::Charge { event: charge::Event::Committed { taken, .. }, .. }
+        if !taken.uncollected.is_zero())
+}
+
+/// Says on standard error that a charge is not simply what a provider reported. Nothing of the request is told.
+fn flag(ask: &Ask, reported: &Reported, clamped: bool) {
+    let what = match (reported, clamped) {
+        (_, true) => "more usage than was held for; charged the hold",
+        (Reported::Missing, false) => "no usage; charged the counted tokens",
+        (Reported::Nonsense(_), false) => "usage that cannot be; charged the counted tokens",
+        (Reported::Tokens(_), false) => "usage of an answer that broke off; charged what was delivered",
+    };
+    crate::terminal::note(&format!("request {}: the provider of {:?} reported {what}", ask.charge, ask.model));
+}
