@@ -30,7 +30,7 @@ pub enum BenchError {
         said: String,
     },
     /// A private server did not answer in time.
-    #[error("{server} did not answer within {} s: {said}", within.as_secs())]
+    #[error("{server} ended, or did not answer within {} s: {said}", within.as_secs())]
     NotReady {
         /// Its name.
         server: &'static str,

@@ -160,12 +160,15 @@ impl Field {
                 return Ok(());
             }
         };
-        report.introduce("litellm", format!("litellm[proxy] {}, one worker, no database", litellm::VERSION));
+        report.introduce(
+            "litellm",
+            format!("litellm[proxy] {}, one worker, a master key, no database", litellm::VERSION),
+        );
         match LiteLlm::start(&program, &plan.sandbox.fresh("litellm")?, &self.subjects[0].url) {
             Ok(litellm) => {
-                let (url, pid) = (litellm.url.clone(), litellm.server.pid());
+                let (url, key, pid) = (litellm.url.clone(), litellm.key.clone(), litellm.server.pid());
                 add_ready(report, "litellm", litellm.ready_after);
-                self.subjects.push(Subject { name: "litellm", url, key: "bench".to_owned(), pid });
+                self.subjects.push(Subject { name: "litellm", url, key, pid });
                 self._litellm = Some(litellm);
             }
             Err(error) => {

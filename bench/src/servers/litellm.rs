@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The version that is measured.
-pub const VERSION: &str = "1.108.4";
+/// The version that is measured: pinned, so that runs can be compared.
+pub const VERSION: &str = "1.106.2";
 /// It reads some thousand files before it answers.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 /// Kept between runs: installing it takes a minute or more.
@@ -24,6 +24,8 @@ pub struct LiteLlm {
     pub server: Server,
     /// `http://ADDRESS`.
     pub url: String,
+    /// What it was told to ask callers for: it does not start without a key that cannot be guessed.
+    pub key: String,
     /// From the start of the process until it answered.
     pub ready_after: Duration,
 }
@@ -50,9 +52,20 @@ pub fn ensure() -> Result<PathBuf, BenchError> {
     let mut pip = Command::new(home.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     pip.arg(format!("litellm[proxy]=={VERSION}"));
-    finish(pip, "pip install litellm[proxy]")?;
+    finish(pip, "pip install litellm[proxy]").map_err(last_line)?;
     fs::write(&installed, VERSION).map_err(BenchError::io(format!("write {}", installed.display())))?;
     Ok(program)
+}
+
+/// pip names every version there is before it says what is wrong.
+fn last_line(error: BenchError) -> BenchError {
+    match error {
+        BenchError::Program { program, said } => {
+            let last = said.rsplit(" | ").next().unwrap_or(&said).to_owned();
+            BenchError::Program { program, said: last }
+        }
+        other => other,
+    }
 }
 
 impl LiteLlm {
@@ -62,7 +75,8 @@ impl LiteLlm {
     /// If it does not.
     pub fn start(program: &Path, dir: &Path, upstream_url: &str) -> Result<Self, BenchError> {
         let config = dir.join("config.yaml");
-        fs::write(&config, configuration(upstream_url)).map_err(BenchError::io("write config.yaml"))?;
+        let key = random_key().map_err(BenchError::io("read random bytes"))?;
+        fs::write(&config, configuration(upstream_url, &key)).map_err(BenchError::io("write config.yaml"))?;
         let port = private_port()?;
         let mut command = as_ourselves(program, Ending::Terminate);
         command.arg("--config").arg(&config).args(["--host", "127.0.0.1", "--port", &port.to_string()]);
@@ -78,14 +92,21 @@ impl LiteLlm {
             }
             std::thread::sleep(LOOK_CLOSELY_EVERY);
         }
-        Ok(Self { server, url: format!("http://127.0.0.1:{port}"), ready_after: began.elapsed() })
+        Ok(Self { server, url: format!("http://127.0.0.1:{port}"), key, ready_after: began.elapsed() })
     }
 }
 
-fn configuration(upstream_url: &str) -> String {
+/// `sk-` and 32 random bytes.
+fn random_key() -> std::io::Result<String> {
+    let mut bytes = [0_u8; 32];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("sk-{}", bytes.map(|byte| format!("{byte:02x}")).concat()))
+}
+
+fn configuration(upstream_url: &str, key: &str) -> String {
     format!(
         "model_list:\n  - model_name: {MODEL}\n    litellm_params:\n      model: openai/{MODEL}\n      \
-         api_base: {upstream_url}/v1\n      api_key: bench\n"
+         api_base: {upstream_url}/v1\n      api_key: bench\ngeneral_settings:\n  master_key: {key}\n"
     )
 }
 
