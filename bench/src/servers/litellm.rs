@@ -59,13 +59,9 @@ pub fn ensure() -> Result<PathBuf, BenchError> {
 
 /// pip names every version there is before it says what is wrong.
 fn last_line(error: BenchError) -> BenchError {
-    match error {
-        BenchError::Program { program, said } => {
-            let last = said.rsplit(" | ").next().unwrap_or(&said).to_owned();
-            BenchError::Program { program, said: last }
-        }
-        other => other,
-    }
+    let BenchError::Program { program, said } = error else { return error };
+    let last = said.rsplit(" | ").next().unwrap_or(&said).to_owned();
+    BenchError::Program { program, said: last }
 }
 
 impl LiteLlm {
