@@ -36,6 +36,7 @@ impl Holdfast {
         let data = dir.join("data");
         let config = dir.join("holdfast.toml");
         fs::write(&config, configuration(upstream_url)).map_err(BenchError::io("write holdfast.toml"))?;
+        fs::write(dir.join("prices.toml"), prices()).map_err(BenchError::io("write prices.toml"))?;
         let mut command = as_ourselves(&program, Ending::Kill);
         command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data").arg(&data).arg("--config").arg(&config);
         // The upstream takes any key, but a provider must have one.
@@ -54,21 +55,23 @@ impl Holdfast {
 /// The one model, as Holdfast is told of it.
 fn configuration(upstream_url: &str) -> String {
     format!(
-        r#"[[providers]]
-name = "upstream"
+        r#"prices = "prices.toml"
+
+[providers.upstream]
 kind = "openai"
 base_url = "{upstream_url}/v1"
-api_key_env = "OPENAI_API_KEY"
+key_env = "OPENAI_API_KEY"
 
 [[models]]
 name = "{MODEL}"
-provider = "upstream"
-
-[prices."{MODEL}"]
-input = "0.4"
-output = "1.6"
+targets = [{{ provider = "upstream", model = "{MODEL}" }}]
 "#
     )
+}
+
+/// What it costs.
+fn prices() -> String {
+    format!("[models.\"{MODEL}\"]\ninput = \"0.4\"\noutput = \"1.6\"\n")
 }
 
 /// `hf_live_…` out of the answer, whatever its field is called.

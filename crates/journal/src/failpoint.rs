@@ -29,6 +29,18 @@ pub const NAMES: &[&str] = &[
     "read_model.after_commit",
 ];
 
+/// Those in the life of a paid request.
+pub const INFERENCE: &[&str] = &[
+    "inference.before_reserve",
+    "inference.after_reserve",
+    "inference.before_call",
+    "inference.mid_stream",
+    "inference.before_commit",
+    "inference.after_commit",
+    "inference.before_end",
+    "inference.before_release",
+];
+
 struct Armed {
     name: String,
     at: u64,

@@ -6,7 +6,7 @@ use super::error::ApiError;
 use super::read::read;
 use super::settings::INFERENCE_BYTES_MAX;
 use crate::identity::{KeyRecord, Scope};
-use crate::inference::{Ask, Caller, Head, IfGone, Money, Reader, Wish};
+use crate::inference::{Ask, Caller, Head, IfGone, Money, Reader, Wish, charge_of};
 use crate::wire::Shown;
 use crate::wire::error::{Problem, WireError};
 use crate::wire::parse;
@@ -187,6 +187,18 @@ fn listed(state: &AppState) -> impl Iterator<Item = Value> {
         json!({ "id": model.name, "object": "model", "type": "model", "created": 0, "owned_by": model.owned_by,
                 "display_name": model.name })
     })
+}
+
+/// What became of the request with an idempotency key, for a caller that lost the answer.
+pub(super) async fn request(
+    State(state): State<AppState>,
+    key: ApiKey,
+    Path(idempotency_key): Path<String>,
+) -> Result<Response, ApiError> {
+    let record = key.to(Scope::Read)?;
+    let asked: Key = parse::id("idempotency-key", &idempotency_key)?;
+    let charge = charge_of(record.account, asked);
+    Ok(Json(state.service.reservation(charge.as_str()).await?).into_response())
 }
 
 /// What the key's account can spend.

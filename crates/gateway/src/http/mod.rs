@@ -133,6 +133,7 @@ fn models() -> Router<AppState> {
         .route("/v1/models", get(inference::models))
         .route("/v1/models/{model}", get(inference::model))
         .route("/v1/credits", get(inference::credits))
+        .route("/v1/requests/{key}", get(inference::request))
         .route("/api/v1/invoke", post(invoke::invoke))
 }
 

@@ -78,7 +78,7 @@ impl Ask {
         let stream: Option<bool> = body.read("stream").map_err(invalid)?;
         let streamed = stream.unwrap_or(false) && dialect != Dialect::Embeddings;
         let charge = match wish.key {
-            Some(key) => of_key(&caller, key),
+            Some(key) => charge_of(caller.account, key),
             None => ids::fresh(CHARGE_PREFIX, at).map_err(|error| Problem::NoRandomness(error.to_string()))?,
         };
         Ok(Self {
@@ -137,9 +137,9 @@ fn fingerprint(dialect: Dialect, bytes: &[u8]) -> [u8; 32] {
 }
 
 /// The charge that belongs to an account's idempotency key: two accounts may use the same one.
-fn of_key(caller: &Caller, key: Key) -> ChargeId {
+pub(crate) fn charge_of(account: OwnerId, key: Key) -> ChargeId {
     let mut hasher = blake3::Hasher::new_derive_key("holdfast 2026-11 charge of an account's idempotency key");
-    hasher.update(caller.account.as_bytes());
+    hasher.update(account.as_bytes());
     hasher.update(b"\0");
     hasher.update(key.as_bytes());
     ids::of_hash(CHARGE_PREFIX, hasher.finalize().as_bytes())

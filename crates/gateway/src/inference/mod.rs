@@ -22,7 +22,7 @@ mod settle;
 mod sweep;
 mod work;
 
-pub(crate) use ask::{Ask, Caller, IfGone, Wish};
+pub(crate) use ask::{Ask, Caller, IfGone, Wish, charge_of};
 pub(crate) use live::{Head, Money, Reader};
 pub(crate) use quote::NoQuote;
 pub(crate) use sweep::sweep;

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 /// How long a finished answer is kept.
 pub(crate) const KEPT: Duration = Duration::from_secs(5 * 60);
 /// The memory for answers to requests with a key.
-const KEYED_BYTES_MAX: usize = 24 << 20;
+const KEYED_BYTES_MAX: usize = 16 << 20;
 /// The memory for answers to requests without one.
-const UNKEYED_BYTES_MAX: usize = 8 << 20;
+const UNKEYED_BYTES_MAX: usize = 4 << 20;
 /// What one answer takes beside its text.
 const ANSWER_BYTES: usize = 512;
 

@@ -72,10 +72,8 @@ fn options(arguments: Arguments, seed: u64) -> Result<Options, OutsideError> {
     operator.mint(&account, credits.map_err(|error| OutsideError::answered("--credits", format!("{error}")))?)?;
     Ok(Options {
         api_key: operator.new_key(&account)?,
-        bearer: operator.service_token()?,
         base_url: arguments.base_url,
         upstream_url: arguments.upstream_url,
-        account,
         model: arguments.model,
         tariff: Tariff {
             input: arguments.input_price,

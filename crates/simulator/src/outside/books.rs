@@ -22,7 +22,7 @@ pub enum Ending {
     Released,
 }
 
-/// One reservation as `GET /api/v1/reservations/{id}` shows it.
+/// One reservation as `GET /v1/requests/{key}` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booked {
     /// How it ended.
@@ -65,13 +65,13 @@ impl Booked {
     }
 }
 
-/// Asks the books; none if there is no such reservation.
+/// Asks the books what became of the request with an idempotency key; none if they know of none.
 ///
 /// # Errors
 /// If the answer makes no sense.
-pub async fn look(client: &mut Client, bearer: &str, id: &str) -> Result<Option<Booked>, OutsideError> {
-    let authorization = format!("Bearer {bearer}");
-    let path = format!("/api/v1/reservations/{id}");
+pub async fn look(client: &mut Client, api_key: &str, key: &str) -> Result<Option<Booked>, OutsideError> {
+    let authorization = format!("Bearer {api_key}");
+    let path = format!("/v1/requests/{key}");
     let answer = client.send("GET", &path, &[("authorization", &authorization)], "").await?;
     if answer.status == 404 {
         return Ok(None);
@@ -79,17 +79,15 @@ pub async fn look(client: &mut Client, bearer: &str, id: &str) -> Result<Option<
     Booked::read(&answer.good(&path)?).map(Some)
 }
 
-/// What an account has, available and held together.
+/// What a key's account can spend.
 ///
 /// # Errors
 /// If the answer makes no sense.
-pub async fn balance(client: &mut Client, bearer: &str, account: &str) -> Result<CreditUnit, OutsideError> {
-    let authorization = format!("Bearer {bearer}");
-    let path = format!("/api/v1/accounts/{account}/balance");
-    let value = client.send("GET", &path, &[("authorization", &authorization)], "").await?.good(&path)?;
-    let fields = ["balance_cu", "available_cu"];
-    let text = fields.iter().find_map(|field| value[*field].as_str());
-    let amount = text.and_then(|text| text.parse().ok());
+pub async fn balance(client: &mut Client, api_key: &str) -> Result<CreditUnit, OutsideError> {
+    let authorization = format!("Bearer {api_key}");
+    let path = "/v1/credits";
+    let value = client.send("GET", path, &[("authorization", &authorization)], "").await?.good(path)?;
+    let amount = value["balance_cu"].as_str().and_then(|text| text.parse().ok());
     amount.ok_or_else(|| OutsideError::answered(path, value.to_string()))
 }
 

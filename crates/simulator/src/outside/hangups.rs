@@ -39,10 +39,6 @@ pub struct Options {
     pub upstream_url: String,
     /// A key of the account.
     pub api_key: String,
-    /// For the billing API.
-    pub bearer: String,
-    /// Whose money it is.
-    pub account: String,
     /// What is asked for.
     pub model: String,
     /// Its prices.
@@ -182,11 +178,11 @@ impl fmt::Display for Outcome {
 /// If something cannot be asked at all; what is wrong with requests is in the outcome.
 pub async fn run(options: &Options) -> Result<Outcome, OutsideError> {
     let mut books = Client::new(&options.base_url);
-    let before = books::balance(&mut books, &options.bearer, &options.account).await?;
+    let before = books::balance(&mut books, &options.api_key).await?;
     let plans: Arc<[Plan]> = plans(options.seed, options.requests).into();
     hang_up_all(options, &plans).await?;
     let judged = settle(options, &mut books, &plans).await?;
-    let after = books::balance(&mut books, &options.bearer, &options.account).await?;
+    let after = books::balance(&mut books, &options.api_key).await?;
     Ok(Outcome { judged, before, after })
 }
 
@@ -289,7 +285,7 @@ async fn settle(options: &Options, books: &mut Client, plans: &[Plan]) -> Result
             let of_request = by_tag.get(plan.id.as_str()).map_or(&[][..], Vec::as_slice);
             let has_ended = booked.get(plan.id.as_str()).is_some_and(|booked| booked.ending != Ending::Held);
             if !has_ended {
-                let found = books::look(books, &options.bearer, &plan.id).await?;
+                let found = books::look(books, &options.api_key, &plan.id).await?;
                 booked.extend(found.map(|found| (plan.id.as_str(), found)));
             }
             is_settled &= is_over(booked.get(plan.id.as_str()), of_request);
@@ -351,8 +347,6 @@ mod tests {
             base_url: url.to_owned(),
             upstream_url: url.to_owned(),
             api_key: "k".to_owned(),
-            bearer: "b".to_owned(),
-            account: "a".to_owned(),
             model: "mock".to_owned(),
             tariff: Tariff { input, output, credits_per_usd: CreditsPerUsd::DEFAULT },
             requests,

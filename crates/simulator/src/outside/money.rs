@@ -178,11 +178,11 @@ impl<'a> Stage<'a> {
         let costs = calls.iter().filter_map(|call| call.usage).map(|usage| self.world.tariff.cost(usage));
         let left = costs.into_iter().try_fold(minted, |left, cost| left.checked_sub(cost?).ok());
         let left = left.ok_or_else(|| wrong("calls dearer than the budget"))?;
-        let bearer = self.world.operator.service_token()?;
+        let key = self.world.operator.new_key(&self.account)?;
         let mut client = Client::new(&self.world.base_url);
         let began = Instant::now();
         loop {
-            let balance = books::balance(&mut client, &bearer, &self.account).await?;
+            let balance = books::balance(&mut client, &key).await?;
             if balance == left {
                 return Ok(left);
             }

@@ -33,15 +33,6 @@ impl Operator {
         key_in(&said).ok_or_else(|| OutsideError::answered("keys new", "no key in its JSON"))
     }
 
-    /// A bearer for the billing API.
-    ///
-    /// # Errors
-    /// If the command is refused.
-    pub fn service_token(&self) -> Result<String, OutsideError> {
-        let said = self.run(&["token", "--role", "service", "--ttl", "5m"])?;
-        Ok(said.trim().to_owned())
-    }
-
     fn run(&self, arguments: &[&str]) -> Result<String, OutsideError> {
         let mut command = Command::new(&self.program);
         command.args(arguments).arg("--data").arg(&self.data).stdin(Stdio::null());
