@@ -21,6 +21,7 @@ mod inference;
 mod invoke;
 mod limits;
 mod metrics;
+mod models;
 mod openapi;
 mod operations;
 mod outer;
@@ -96,7 +97,7 @@ impl AppState {
 
 /// The whole application. Further routers are merged here, and their operations documented with ours.
 pub(crate) fn app(state: &AppState) -> Router {
-    finish(state, router().merge(models()).merge(about(&[operations::OPERATIONS])))
+    finish(state, router().merge(models()).merge(about(&[operations::OPERATIONS, models::OPERATIONS])))
 }
 
 /// The routes of this module that need a credential.

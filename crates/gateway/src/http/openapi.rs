@@ -3,6 +3,7 @@
 //! It is kept by hand because the wire's types are stricter than what can be derived from them (amounts are decimal strings,
 //! fields exclude each other). A test asks the real server for every operation in it.
 
+use super::error::Shape;
 use super::settings::BODY_BYTES_MAX;
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
@@ -84,6 +85,8 @@ pub(crate) enum Kind {
     Object,
     Objects,
     Texts,
+    /// Whatever the model's API says.
+    Any,
 }
 
 impl Kind {
@@ -97,6 +100,7 @@ impl Kind {
             Self::Object => "object",
             Self::Objects => "list of objects",
             Self::Texts => "list of texts",
+            Self::Any => "as the API has it",
         }
     }
 
@@ -113,6 +117,7 @@ impl Kind {
             Self::Object => json!({ "type": "object" }),
             Self::Objects => json!({ "type": "array", "items": { "type": "object" } }),
             Self::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+            Self::Any => json!({}),
         }
     }
 }
@@ -139,7 +144,9 @@ pub(super) fn describe(operations: &[&[Operation]]) -> Bytes {
             ),
         },
         "paths": paths,
-        "components": { "schemas": { "Error": error_schema() }, "securitySchemes": {
+        "components": { "schemas": {
+            "Error": error_schema(), "OpenAiError": open_ai_error_schema(), "AnthropicError": anthropic_error_schema(),
+        }, "securitySchemes": {
             "service": bearer("a token with the role `service`: `holdfast token --role service`"),
             "admin": bearer("a token with the role `admin`: `holdfast token --role admin`"),
             "apiKey": { "type": "http", "scheme": "bearer", "description": "an API key: `holdfast keys new --account ID`" },
@@ -165,6 +172,40 @@ fn error_schema() -> Value {
     }}})
 }
 
+/// Errors as OpenAI's clients read them; a provider's own words are passed on.
+fn open_ai_error_schema() -> Value {
+    json!({ "type": "object", "required": ["error"], "properties": { "error": {
+        "type": "object",
+        "required": ["message"],
+        "properties": {
+            "message": { "type": "string" },
+            "type": { "type": ["string", "null"] },
+            "code": { "type": ["string", "null"] },
+            "param": { "type": ["string", "null"] },
+        },
+    }}})
+}
+
+/// Errors as Anthropic's clients read them.
+fn anthropic_error_schema() -> Value {
+    json!({ "type": "object", "required": ["type", "error"], "properties": {
+        "type": { "const": "error" },
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": { "type": { "type": "string" }, "message": { "type": "string" } },
+        },
+    }})
+}
+
+const fn error_of(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Holdfast => "#/components/schemas/Error",
+        Shape::OpenAi => "#/components/schemas/OpenAiError",
+        Shape::Anthropic => "#/components/schemas/AnthropicError",
+    }
+}
+
 fn one(operation: &Operation) -> Value {
     let mut responses = Map::new();
     responses.insert(
@@ -172,7 +213,7 @@ fn one(operation: &Operation) -> Value {
         json!({ "description": "done", "content": { "application/json": { "schema": object(operation.answer) } } }),
     );
     for status in refusals(operation) {
-        let error = json!({ "$ref": "#/components/schemas/Error" });
+        let error = json!({ "$ref": error_of(Shape::of_path(operation.path)) });
         let body = json!({ "description": reason(status), "content": { "application/json": { "schema": error } } });
         responses.insert(status.to_string(), body);
     }
@@ -213,6 +254,7 @@ pub(super) const fn reason(status: u16) -> &'static str {
         413 => "the body is too long",
         415 => "the body is not JSON",
         429 => "too many requests",
+        502 | 504 => "the model's provider failed",
         _ => "not now: try again with the same key",
     }
 }
