@@ -248,7 +248,11 @@ impl ApiError {
             _ => "invalid_request_error",
         };
         let mut error = self.figures();
-        error.extend([("type".to_owned(), json!(kind)), ("message".to_owned(), json!(self.to_string()))]);
+        error.extend([
+            ("type".to_owned(), json!(kind)),
+            ("code".to_owned(), json!(self.code().to_lowercase())),
+            ("message".to_owned(), json!(self.to_string())),
+        ]);
         json!({ "type": "error", "error": error, "request_id": request_id })
     }
 

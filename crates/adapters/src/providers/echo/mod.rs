@@ -1,6 +1,6 @@
 //! The built-in model: it answers with what it was told. No network, no chance, no clock: the same call has the same answer.
 //!
-//! - **Answer**: [`PREFIX`] and the text of the last message (of the user, or the result of a tool), streamed word by word.
+//! - **Answer**: the text of the last message (the user's words, or else the result of a tool), streamed word by word.
 //! - **Usage**: a token is a word, that is, a run of characters that are not white space. Input is every word of every text
 //!   in the conversation; output is every word of the answer. So anybody can count it again.
 //! - **Tools**: if the request has tools and the user's text says `call NAME {json}`, the answer is that tool call; its
@@ -23,9 +23,6 @@ use control::read_controls;
 use prompt::Prompt;
 use speech::Plan;
 use std::time::Duration;
-
-/// What every answer begins with.
-pub const PREFIX: &str = "Echo: ";
 
 /// What the model gives.
 pub(crate) enum Answer {

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// A request as the echo model sees it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Prompt {
-    /// The text of the last message.
+    /// What the last message says.
     pub(super) text: String,
     /// Whether that message is the result of a tool.
     pub(super) is_tool_result: bool,
@@ -42,8 +42,7 @@ impl Prompt {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
         };
         let last = last.ok_or_else(|| refusal(400, call.dialect, "the request has no message"))?;
-        let mut text = String::new();
-        write_text(last, &mut text);
+        let text = said(last);
         let tools = field("tools")?;
         let names = tools.as_array().into_iter().flatten().filter_map(tool_name).collect();
         let limits = ["max_completion_tokens", "max_tokens", "max_output_tokens"];
@@ -71,6 +70,17 @@ fn tool_name(tool: &Value) -> Option<String> {
 
 /// The fields in which a conversation has its texts.
 const TEXTS: [&str; 4] = ["content", "text", "output", "input_text"];
+
+/// What a message says: its words, or where it has none of its own the results of tools in it.
+fn said(item: &Value) -> String {
+    let mut text = String::new();
+    let blocks = item["content"].as_array().into_iter().flatten();
+    blocks.filter(|block| block["type"] != "tool_result").for_each(|block| write_text(block, &mut text));
+    if text.is_empty() {
+        write_text(item, &mut text);
+    }
+    text
+}
 
 /// All texts in a part of a conversation, one after the other.
 fn write_text(value: &Value, text: &mut String) {

@@ -1,7 +1,6 @@
 //! The echo model's answer: planned at once, then given whole or spoken word by word. It is made as a chat and goes through
 //! the same translation as a provider's.
 
-use super::PREFIX;
 use super::control::{Control, Misreport};
 use super::prompt::Prompt;
 use crate::providers::call::{Call, Dialect};
@@ -39,7 +38,7 @@ impl Plan {
         let content = match (tool_call(prompt), control.words) {
             (Some(call), _) => Content::Call(call),
             (None, Some(count)) => Content::Counted(count),
-            (None, None) => Content::Text(split(&format!("{PREFIX}{}", prompt.text))),
+            (None, None) => Content::Text(split(&prompt.text)),
         };
         let all = match &content {
             Content::Text(words) | Content::Call(words) => u32::try_from(words.len()).unwrap_or(u32::MAX),
