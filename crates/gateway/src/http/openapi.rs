@@ -210,7 +210,7 @@ fn one(operation: &Operation) -> Value {
     let mut responses = Map::new();
     responses.insert(
         operation.status.to_string(),
-        json!({ "description": "done", "content": { "application/json": { "schema": object(operation.answer) } } }),
+        json!({ "description": "done", "content": { "application/json": { "schema": answer(operation.answer) } } }),
     );
     for status in refusals(operation) {
         let error = json!({ "$ref": error_of(Shape::of_path(operation.path)) });
@@ -257,6 +257,16 @@ pub(super) const fn reason(status: u16) -> &'static str {
         502 | 504 => "the model's provider failed",
         _ => "not now: try again with the same key",
     }
+}
+
+/// An answer says `null` where it has nothing to say.
+fn answer(fields: &[Field]) -> Value {
+    let mut schema = object(fields);
+    for field in fields.iter().filter(|field| field.place == Place::Optional) {
+        let property = schema["properties"][field.name].take();
+        schema["properties"][field.name] = json!({ "anyOf": [property, { "type": "null" }] });
+    }
+    schema
 }
 
 fn object(fields: &[Field]) -> Value {
