@@ -197,7 +197,7 @@ pub(super) async fn request(
 ) -> Result<Response, ApiError> {
     let record = key.to(Scope::Read)?;
     let asked: Key = parse::id("idempotency-key", &idempotency_key)?;
-    let charge = charge_of(record.account, asked);
+    let charge = state.inference.last_attempt(charge_of(record.account, asked)).await?;
     Ok(Json(state.service.reservation(charge.as_str()).await?).into_response())
 }
 

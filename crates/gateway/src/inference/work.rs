@@ -25,7 +25,7 @@ use bytes::Bytes;
 use holdfast_adapters::providers::{Call, Dialect, Piece, PieceStream, Pool, ProviderError, Reply, Reported};
 use holdfast_domain::charge::{self, Actual, Charge, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{ChargeId, CreditUnit, Event};
-use holdfast_engine::{Clock, Command, Outcome, Receipt, Refusal, Request, TTL_DEFAULT};
+use holdfast_engine::{Clock, Command, Outcome, Receipt, Refusal, Request, TTL_DEFAULT, View};
 use holdfast_journal::failpoint;
 use serde_json::Value;
 use std::sync::{Arc, PoisonError};
@@ -150,9 +150,7 @@ impl Inference {
                     if !self.came_to_nothing(charge).await? {
                         return Err(ApiError::AlreadyAnswered { charge });
                     }
-                    let mut hasher = blake3::Hasher::new();
-                    hasher.update(ask.charge.as_bytes()).update(&attempt.to_le_bytes());
-                    charge = ids::of_hash(CHARGE_PREFIX, hasher.finalize().as_bytes());
+                    charge = charge_again(ask.charge, attempt);
                 }
                 Err(Refusal::InsufficientBalance { available, required }) => {
                     let affordable = quote.affordable(available);
@@ -176,10 +174,24 @@ impl Inference {
     /// Whether an earlier attempt ended without a charge.
     async fn came_to_nothing(&self, charge: ChargeId) -> Result<bool, ApiError> {
         let found = self.engine.ask(move |view| view.charge(charge)).await??;
-        Ok(match found {
-            Some((Charge::Released(closed) | Charge::AutoReleased(closed), _)) => closed.charged.is_zero(),
-            Some(_) | None => false,
-        })
+        Ok(found.is_some_and(|(charge, _)| is_nothing(&charge)))
+    }
+
+    /// The charge of a request's last attempt, by that of its first.
+    pub(crate) async fn last_attempt(&self, first: ChargeId) -> Result<ChargeId, ApiError> {
+        let find = move |view: &View<'_>| {
+            let mut last = first;
+            for attempt in 1..=ATTEMPTS_MAX {
+                let next = charge_again(first, attempt);
+                let came_to_nothing = view.charge(last)?.is_some_and(|(charge, _)| is_nothing(&charge));
+                if !came_to_nothing || view.charge(next)?.is_none() {
+                    break;
+                }
+                last = next;
+            }
+            Ok::<ChargeId, Refusal>(last)
+        };
+        Ok(self.engine.ask(find).await??)
     }
 
     async fn submit(&self, ask: &Ask, command: Command) -> Result<Outcome, Refusal> {
@@ -306,6 +318,21 @@ impl Inference {
     /// The clock that requests are dated by.
     pub(crate) fn now(&self) -> holdfast_domain::Timestamp {
         self.clock.now()
+    }
+}
+
+/// The charge of another attempt, after so many that came to nothing.
+fn charge_again(first: ChargeId, attempt: u32) -> ChargeId {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(first.as_bytes()).update(&attempt.to_le_bytes());
+    ids::of_hash(CHARGE_PREFIX, hasher.finalize().as_bytes())
+}
+
+/// Whether an attempt ended without a charge.
+fn is_nothing(charge: &Charge) -> bool {
+    match charge {
+        Charge::Released(closed) | Charge::AutoReleased(closed) => closed.charged.is_zero(),
+        Charge::Held(_) | Charge::Committed(_) | Charge::Acked(_) | Charge::Failed(_) | Charge::Voided(_) => false,
     }
 }
 

@@ -1,10 +1,13 @@
-//! The gateway seen from outside: clients that hang up, crowds on a small balance, and what the books say afterwards.
+//! The gateway seen from outside: clients that hang up, crowds on a small balance, kills at every step,
+//! and what the books say afterwards.
 //!
 //! Nothing here knows the gateway's code. It speaks its HTTP API and its command line, and compares what the upstream says it
 //! did with what the gateway says it charged.
 
 pub mod books;
+pub mod gateway;
 pub mod hangups;
+pub mod kills;
 pub mod money;
 pub mod operator;
 pub mod tariff;

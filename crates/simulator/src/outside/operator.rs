@@ -33,6 +33,38 @@ impl Operator {
         key_in(&said).ok_or_else(|| OutsideError::answered("keys new", "no key in its JSON"))
     }
 
+    /// How many holds of an account are open, and what it can spend.
+    ///
+    /// # Errors
+    /// If the command is refused or its answer makes no sense.
+    pub fn account(&self, account: &str) -> Result<(u64, CreditUnit), OutsideError> {
+        let said = self.run(&["accounts", "show", account, "--json"])?;
+        let value: Value = serde_json::from_str(said.trim()).unwrap_or_default();
+        let available = value["available_cu"].as_str().and_then(|text| text.parse().ok());
+        value["open_holds"].as_u64().zip(available).ok_or_else(|| OutsideError::answered("accounts show", said))
+    }
+
+    /// Has every byte and every balance of the journal checked, from its files.
+    ///
+    /// # Errors
+    /// If something is wrong with it.
+    pub fn verify(&self) -> Result<(), OutsideError> {
+        self.run(&["journal", "verify"]).map(drop)
+    }
+
+    /// Every entry of the journal, as it is printed.
+    ///
+    /// # Errors
+    /// If the command is refused or prints something else than JSON.
+    pub fn journal(&self) -> Result<Vec<Value>, OutsideError> {
+        let said = self.run(&["journal", "cat"])?;
+        let read = |line| {
+            serde_json::from_str(line)
+                .map_err(|error| OutsideError::answered("journal cat", format!("{error}: {line}")))
+        };
+        said.lines().map(read).collect()
+    }
+
     fn run(&self, arguments: &[&str]) -> Result<String, OutsideError> {
         let mut command = Command::new(&self.program);
         command.args(arguments).arg("--data").arg(&self.data).stdin(Stdio::null());

@@ -1,7 +1,7 @@
 //! A small HTTP client: one connection, one request at a time, JSON or bytes.
 
 use super::OutsideError;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -58,6 +58,15 @@ impl Answer {
     }
 }
 
+/// An answer as far as it came.
+#[derive(Debug, Clone)]
+pub struct Heard {
+    /// What came.
+    pub answer: Answer,
+    /// Whether the connection lasted to its end.
+    pub is_whole: bool,
+}
+
 /// Opens its connection when it is needed, and again if it was closed.
 #[derive(Debug)]
 pub struct Client {
@@ -83,6 +92,24 @@ impl Client {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Result<Answer, OutsideError> {
+        let heard = self.hear(method, path, headers, body).await?;
+        if heard.is_whole {
+            return Ok(heard.answer);
+        }
+        Err(OutsideError::answered(format!("{method} {path}"), "an answer without its end"))
+    }
+
+    /// Sends a request and reads its answer as far as it comes.
+    ///
+    /// # Errors
+    /// If not even its head comes, or the end does not come in time.
+    pub async fn hear(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Heard, OutsideError> {
         let mut request = Request::builder().method(method).uri(path).header("host", &self.authority);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -97,16 +124,26 @@ impl Client {
         }
     }
 
-    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, OutsideError> {
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Heard, OutsideError> {
         let mut sender = match self.sender.take() {
             Some(sender) if !sender.is_closed() => sender,
             Some(_) | None => self.connect().await?,
         };
         sender.ready().await?;
-        let (head, body) = sender.send_request(request).await?.into_parts();
-        let body = body.collect().await?.to_bytes();
-        self.sender = Some(sender);
-        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+        let (head, mut body) = sender.send_request(request).await?.into_parts();
+        let mut read = BytesMut::new();
+        let is_whole = loop {
+            match body.frame().await {
+                Some(Ok(frame)) => read.extend(frame.into_data()),
+                Some(Err(_broken)) => break false,
+                None => break true,
+            }
+        };
+        if is_whole {
+            self.sender = Some(sender);
+        }
+        let answer = Answer { status: head.status.as_u16(), headers: head.headers, body: read.freeze() };
+        Ok(Heard { answer, is_whole })
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, OutsideError> {

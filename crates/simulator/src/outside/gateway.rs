@@ -1,0 +1,119 @@
+//! `holdfast serve` as a process: started with a configuration, killed by a failpoint or from outside, never left behind.
+
+use super::OutsideError;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const READY_WITHIN: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// What is started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// `holdfast`.
+    pub program: PathBuf,
+    /// `--data`.
+    pub data: PathBuf,
+    /// `--config`.
+    pub config: PathBuf,
+    /// Where its standard error goes.
+    pub stderr: PathBuf,
+    /// `name:n` of a failpoint that kills it.
+    pub failpoint: Option<String>,
+}
+
+/// A running gateway. Dropping it kills it.
+#[derive(Debug)]
+pub struct Gateway {
+    /// `http://ADDRESS`.
+    pub url: String,
+    child: Child,
+    stderr: PathBuf,
+}
+
+impl Launch {
+    /// Starts it and waits until it serves.
+    ///
+    /// # Errors
+    /// If it does not come to that.
+    pub fn start(&self) -> Result<Gateway, OutsideError> {
+        let mut command = Command::new(&self.program);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data").arg(&self.data);
+        command.arg("--config").arg(&self.config);
+        // The upstream takes any key, but a provider must have one.
+        command.env("UPSTREAM_KEY", "test").env_remove("HOLDFAST_FAILPOINT");
+        command.envs(self.failpoint.iter().map(|failpoint| ("HOLDFAST_FAILPOINT", failpoint)));
+        let stderr = File::create(&self.stderr).map_err(OutsideError::io("write what the gateway says"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        let spawned = command.spawn();
+        let mut child = spawned.map_err(OutsideError::io(format!("run {}", self.program.display())))?;
+        let stdout = child.stdout.take().map(BufReader::new);
+        let mut gateway = Gateway { url: String::new(), child, stderr: self.stderr.clone() };
+        let (tell, told) = channel();
+        // Reads on after the first line, so that the gateway never blocks on a full pipe; ends with it.
+        thread::spawn(move || {
+            for line in stdout.into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
+                if let Some(url) = line.strip_prefix("listening on ") {
+                    let _nobody_waits = tell.send(url.to_owned());
+                }
+            }
+        });
+        match told.recv_timeout(READY_WITHIN) {
+            Ok(url) => gateway.url = url,
+            Err(_) => {
+                gateway.kill();
+                return Err(OutsideError::answered("a gateway that does not start", gateway.said()));
+            }
+        }
+        Ok(gateway)
+    }
+}
+
+impl Gateway {
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits until it is killed by its failpoint.
+    ///
+    /// # Errors
+    /// If it ends in another way, or not at all.
+    pub fn wait_killed(&mut self, within: Duration) -> Result<(), OutsideError> {
+        let until = Instant::now() + within;
+        while Instant::now() < until {
+            match self.ended() {
+                Some(status) if status.signal() == Some(9) => return Ok(()),
+                Some(status) => {
+                    let said = format!("ended with {status}; it said: {}", self.said());
+                    return Err(OutsideError::answered("the gateway", said));
+                }
+                None => thread::sleep(LOOK_EVERY),
+            }
+        }
+        Err(OutsideError::TooLate { what: "the kill by a failpoint".to_owned(), seconds: within.as_secs() })
+    }
+
+    /// Kills it as `kill -9` does, and waits until it is gone.
+    pub fn kill(&mut self) {
+        // It may have ended by itself.
+        let _raced = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap_or_default().trim().to_owned()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
