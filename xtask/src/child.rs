@@ -2,7 +2,7 @@
 
 use crate::watch::Watch;
 use std::fmt;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -72,6 +72,49 @@ impl Runner {
                 Err(StepError::TimedOut(self.limit))
             }
         }
+    }
+}
+
+/// A server in the background of a step; ended with all it started when dropped, or when we are killed.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where it listens, as it says itself.
+    pub url: String,
+    child: Child,
+    // Dropped after the child was ended, so that it finds nothing to tell of.
+    _watch: Watch,
+}
+
+impl Runner {
+    /// Starts a server and waits until it says `listening on URL` on its standard output.
+    ///
+    /// # Errors
+    /// If it cannot be run or ends before that.
+    pub fn serve(&self, mut command: Command) -> Result<Serving, StepError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let not_run = |source| StepError::NotRun { program: program.clone(), source };
+        let mut watch = Watch::start(&self.xtask).map_err(not_run)?;
+        watch.mark(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().map_err(not_run)?;
+        let guarded = watch.guard_group(child.id());
+        let stdout = child.stdout.take();
+        let mut serving = Serving { url: String::new(), child, _watch: watch };
+        guarded.map_err(not_run)?;
+        let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok);
+        let url = lines.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned));
+        serving.url = url.ok_or_else(|| StepError::Wrong(format!("{program} ended before it listened")))?;
+        // It says no more, but if it did it would not block; ends with the server.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(serving)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // One that has ended by itself is what we want.
+        let _ended_before = self.child.kill();
+        let _reaped = self.child.wait();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::child::{Runner, StepError};
 use crate::summary::Step;
-use crate::{sdk, tools, tour};
+use crate::{money, sdk, tools, tour};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,6 +50,13 @@ pub fn test(length: Length) -> Vec<Step> {
     cargo("release build", words("build --release"));
     cargo("simulate", simulator("simulate", &["--seconds", seconds]));
     cargo("torture", simulator("torture", &["--holdfast", &holdfast, "--cycles", cycles]));
+    cargo("gateway kills", simulator("gateway_kills", &["--holdfast", &holdfast, "--rounds", "20"]));
+    steps.push(step("money", &runner, |runner| {
+        let programs = ["upstream", "money_behaviour", "hangups"].iter().flat_map(|program| ["--bin", program]);
+        let build = ["build", "--release", "--package", "holdfast-simulator"].into_iter().chain(programs);
+        cargo_run(&build.collect::<Vec<_>>(), runner)?;
+        money::run(&release_dir(), runner)
+    }));
     steps.push(step("README tour", &runner, |runner| tour::run(&root().join("README.md"), &release_dir(), runner)));
     steps
 }

@@ -20,7 +20,7 @@ pub fn run(readme: &Path, programs: &Path, runner: &Runner) -> Result<(), StepEr
     let path = std::env::join_paths([programs].into_iter().chain(std::env::split_paths(&path)));
     let path = path.map_err(|error| wrong(&error.to_string()))?;
 
-    let dir = EmptyDir::new().map_err(|error| wrong(&error.to_string()))?;
+    let dir = EmptyDir::new("tour").map_err(|error| wrong(&error.to_string()))?;
     // A file, not a pipe: a server that the tour leaves in the background would keep a pipe open.
     let stderr_path = dir.0.with_extension("stderr");
     let stderr = File::create(&stderr_path).map_err(|error| wrong(&error.to_string()))?;
@@ -48,11 +48,11 @@ fn script(readme: &str) -> Option<String> {
 }
 
 /// Removed with all in it when dropped.
-struct EmptyDir(PathBuf);
+pub(crate) struct EmptyDir(pub(crate) PathBuf);
 
 impl EmptyDir {
-    fn new() -> std::io::Result<Self> {
-        let dir = std::env::temp_dir().join(format!("holdfast-tour-{}", std::process::id()));
+    pub(crate) fn new(name: &str) -> std::io::Result<Self> {
+        let dir = std::env::temp_dir().join(format!("holdfast-{name}-{}", std::process::id()));
         fs::create_dir(&dir)?;
         Ok(Self(dir))
     }

@@ -66,6 +66,19 @@ fn what_a_program_leaves_behind_is_ended() {
 }
 
 #[test]
+fn a_server_serves_until_it_is_dropped_and_must_say_where() {
+    let dir = empty_dir("server");
+    let serving = runner(LIMIT).serve(shell("echo $$ > id; echo listening on http://there; exec sleep 1000", &dir));
+    let serving = serving.unwrap();
+    assert_eq!(serving.url, "http://there");
+    let id = id_in(&dir.join("id")).unwrap();
+    assert!(!is_gone(&id));
+    drop(serving);
+    assert!(is_gone(&id));
+    assert!(matches!(runner(LIMIT).serve(shell("echo no", &dir)), Err(StepError::Wrong(_))));
+}
+
+#[test]
 fn a_program_that_does_not_end_is_ended() {
     let dir = empty_dir("endless");
     let result = runner(Duration::from_millis(100)).run(shell("echo $$ > stays; exec sleep 600", &dir));
