@@ -158,8 +158,8 @@ fn seen(Heard { answer, is_whole }: &Heard) -> Seen {
                 return Seen::Partly;
             }
             let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
-            let told = events.filter_map(|event| serde_json::from_str::<Value>(event).ok());
-            let last = told.filter(|event| event["usage"].is_object()).last().unwrap_or_default();
+            let mut told = events.filter_map(|event| serde_json::from_str::<Value>(event).ok());
+            let last = told.rfind(|event| event["usage"].is_object()).unwrap_or_default();
             Seen::Complete { usage: usage(&last["usage"]), cost: amount(last["usage"]["cost"].as_str()) }
         }
         (200, false) if *is_whole => {
