@@ -2,7 +2,7 @@
 
 use crate::child::{Runner, StepError};
 use crate::summary::Step;
-use crate::{money, sdk, tools, tour};
+use crate::{clients, money, sdk, tools, tour};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,10 +34,7 @@ pub fn test(length: Length) -> Vec<Step> {
     };
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
 
-    let mut steps = vec![
-        step("tools", &runner, tools::ensure),
-        step("SDKs", &runner, |runner| sdk::ensure(&root(), runner).map(drop)),
-    ];
+    let mut steps = vec![step("tools", &runner, tools::ensure)];
     let mut cargo = |name: &str, arguments: Vec<String>| steps.push(cargo_step(name, arguments, &runner));
     cargo("fmt", words("fmt --all --check"));
     cargo("clippy", words("clippy --workspace --all-targets -- -D warnings"));
@@ -51,6 +48,10 @@ pub fn test(length: Length) -> Vec<Step> {
     cargo("simulate", simulator("simulate", &["--seconds", seconds]));
     cargo("torture", simulator("torture", &["--holdfast", &holdfast, "--cycles", cycles]));
     cargo("gateway kills", simulator("gateway_kills", &["--holdfast", &holdfast, "--rounds", "20"]));
+    steps.push(step("clients", &runner, |runner| {
+        cargo_run(&["build", "--release", "--package", "holdfast-simulator", "--bin", "upstream"], runner)?;
+        clients::run(&sdk::ensure(&root(), runner)?, &release_dir(), runner)
+    }));
     steps.push(step("money", &runner, |runner| {
         let programs = ["upstream", "money_behaviour", "hangups"].iter().flat_map(|program| ["--bin", program]);
         let build = ["build", "--release", "--package", "holdfast-simulator"].into_iter().chain(programs);
