@@ -31,7 +31,7 @@ pub use engine::{Engine, Health, Policy};
 pub use error::{Action, Refusal};
 pub use ledger::{Ledger, Limits, OPEN_HOLDS_MAX};
 pub use projection::{Applied, Located, Projection, ProjectionFailed};
-pub use query::{Balance, HistoryEnd, Totals, View};
+pub use query::{Balance, HistoryEnd, Standing, Totals, View};
 pub use record::{Link, OwnerLink, Record};
 pub use replay::Corrupt;
 pub use request::{Answer, BATCH_MAX, Command, Fingerprint, LifeState, Outcome, Receipt, Request, TTL_DEFAULT};

@@ -7,8 +7,10 @@ use crate::record::Record;
 use holdfast_domain::budget::Used;
 use holdfast_domain::charge::{Charge, Hold};
 use holdfast_domain::escrow::Escrow;
-use holdfast_domain::{Account, BudgetId, Change, ChargeId, CreditUnit, EscrowId, Key, OwnerId, Timestamp};
+use holdfast_domain::{Account, BudgetId, Change, ChargeId, CreditUnit, EscrowId, Key, Overflow, OwnerId, Timestamp};
 use holdfast_journal::{Batch, Disk};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// The books between two requests.
 pub struct View<'a> {
@@ -48,6 +50,7 @@ trait Books {
     fn history_end(&self, account: &Account) -> Option<HistoryEnd>;
     fn owners(&self, after: Option<OwnerId>, at_most: usize) -> Vec<(OwnerId, Balance)>;
     fn totals(&self) -> Totals;
+    fn standing(&self, at_most: usize) -> Result<Standing, Overflow>;
     fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, OwnerId, Hold)>;
     fn charge(&self, id: ChargeId) -> Result<Option<(Charge, OwnerId)>, Refusal>;
     fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal>;
@@ -72,6 +75,17 @@ pub struct Totals {
     pub treasury: Change,
     /// The sum over all accounts: zero.
     pub imbalance: i128,
+}
+
+/// What all owners have together, and those who have most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// What all of them can spend.
+    pub available: CreditUnit,
+    /// What is held of all of them.
+    pub held: CreditUnit,
+    /// Those who have most, held or not, most first.
+    pub largest: Vec<(OwnerId, Balance)>,
 }
 
 struct At<'a, D: Disk> {
@@ -130,6 +144,11 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.ledger.totals()
+    }
+
+    /// What all owners have together, and those who have most: one pass over the owners, in the memory of `at_most`.
+    pub fn standing(&self, at_most: usize) -> Result<Standing, Overflow> {
+        self.ledger.standing(at_most)
     }
 
     /// Open reservations and their owners, those that end first before the others.
@@ -218,13 +237,39 @@ impl<D: Disk> Books for At<'_, D> {
         }
     }
 
+    fn standing(&self, at_most: usize) -> Result<Standing, Overflow> {
+        let (mut available, mut held) = (CreditUnit::ZERO, CreditUnit::ZERO);
+        // The least of those kept is on top, and the first to go.
+        let mut kept: BinaryHeap<Reverse<(CreditUnit, Reverse<OwnerId>)>> = BinaryHeap::new();
+        for (name, owner) in self.ledger.book.owners.iter() {
+            available = available.checked_add(owner.available)?;
+            held = held.checked_add(owner.held)?;
+            let all = owner.available.checked_add(owner.held)?;
+            let Ok(id) = OwnerId::from_bytes(name) else { continue };
+            let is_among = kept.len() < at_most || kept.peek().is_some_and(|Reverse((least, ..))| all > *least);
+            if is_among {
+                kept.push(Reverse((all, Reverse(id))));
+                if kept.len() > at_most {
+                    kept.pop();
+                }
+            }
+        }
+        let largest = kept.into_sorted_vec().into_iter();
+        let largest = largest.filter_map(|Reverse((_, Reverse(id)))| Some((id, self.balance(id)?)));
+        Ok(Standing { available, held, largest: largest.collect() })
+    }
+
     fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, OwnerId, Hold)> {
         let book = &self.ledger.book;
         let row = owner.map(|owner| book.owner_row(owner));
         let mut found: Vec<_> =
             book.charges.values().filter(|open| row.is_none_or(|row| row == Some(open.row))).collect();
+        // Only those that are wanted are brought in order: there may be very many others.
+        if at_most < found.len() {
+            found.select_nth_unstable_by_key(at_most, |open| (open.hold.expires_at, open.id));
+            found.truncate(at_most);
+        }
         found.sort_unstable_by_key(|open| (open.hold.expires_at, open.id));
-        found.truncate(at_most);
         found.into_iter().map(|open| (open.id, book.owner_name(open.row), open.hold)).collect()
     }
 

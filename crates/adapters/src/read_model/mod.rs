@@ -5,8 +5,10 @@
 //! owner's entry before it, so a history is a walk, and writing is appending.
 
 mod query;
+mod summary;
 
 pub use query::{AsOf, HistoryRow, Lookup, QueryError};
+pub use summary::{TailRow, Window};
 
 use holdfast_domain::{Change, Event, Kind, Place, charge, escrow};
 use holdfast_engine::{Applied, LifeState, Located, Projection, ProjectionFailed, Record};

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A reading connection. It sees whole batches only.
 pub struct Lookup {
-    connection: Connection,
+    pub(super) connection: Connection,
 }
 
 /// A moment in the order of entries.
@@ -151,7 +151,7 @@ impl Lookup {
     }
 
     /// A system account's balance: the last one noted before `offset`, and what was posted since.
-    fn system_at(&self, offset: u64, column: &str) -> Result<Change, QueryError> {
+    pub(super) fn system_at(&self, offset: u64, column: &str) -> Result<Change, QueryError> {
         let offset = i64::try_from(offset).unwrap_or(i64::MAX);
         let noted = format!(
             r#"SELECT "offset", {column} FROM system_balances WHERE "offset" <= ?1 ORDER BY "offset" DESC LIMIT 1"#
@@ -164,7 +164,7 @@ impl Lookup {
     }
 
     /// The last entry of this moment or before: time never runs back in a journal, so a bisection finds it.
-    fn offset_at(&self, at: Timestamp) -> Result<u64, QueryError> {
+    pub(super) fn offset_at(&self, at: Timestamp) -> Result<u64, QueryError> {
         let mut find = self.connection.prepare_cached(r#"SELECT at FROM entries WHERE "offset" = ?1"#)?;
         let (mut low, mut high) = (0, self.through()?);
         while low < high {

@@ -10,7 +10,7 @@ use super::outer::Peer;
 use crate::identity::api_key::looks_like_one;
 use crate::identity::{AuthError, KeyRecord, Role, Scope, Verified};
 use axum::extract::FromRequestParts;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use holdfast_domain::Label;
@@ -19,6 +19,8 @@ use std::sync::Arc;
 const BEARER: &str = "Bearer ";
 const TOKENS: &str = "a signed service token";
 const KEYS: &str = "an API key";
+/// A subprotocol of this beginning is an API key: a browser can send no header with a WebSocket.
+const KEY_PROTOCOL: &str = "holdfast.key.";
 
 /// Another service of ours, with a token of the role `service`.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +43,13 @@ impl ApiKey {
     pub(crate) fn to(self, scope: Scope) -> Result<Arc<KeyRecord>, ApiError> {
         if self.0.scopes.allow(scope) { Ok(self.0) } else { Err(AuthError::Scope(scope).into()) }
     }
+}
+
+/// The API key of a conversation: in a header, or, from a browser, in a subprotocol.
+#[derive(Debug, Clone)]
+pub(crate) struct SocketKey {
+    pub(crate) record: Arc<KeyRecord>,
+    pub(crate) from_protocol: bool,
 }
 
 /// A credential as it came, of a kind that is known by its looks.
@@ -86,6 +95,25 @@ fn api_key(state: &AppState, headers: &HeaderMap) -> Result<Arc<KeyRecord>, Auth
     }
 }
 
+fn socket_key(state: &AppState, headers: &HeaderMap) -> Result<SocketKey, AuthError> {
+    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let offered = offered.flat_map(|value| value.split(','));
+    let mut keys = offered.filter_map(|protocol| protocol.trim().strip_prefix(KEY_PROTOCOL));
+    let Some(text) = keys.next() else {
+        return Ok(SocketKey { record: api_key(state, headers)?, from_protocol: false });
+    };
+    if keys.next().is_some() || headers.contains_key(AUTHORIZATION) || headers.contains_key("x-api-key") {
+        return Err(AuthError::Several);
+    }
+    Ok(SocketKey { record: state.identity.keys.verify(text)?, from_protocol: true })
+}
+
+/// The subject of an admin's token that was sent in a form.
+pub(super) async fn admin_of(text: &str, parts: &Parts, state: &AppState) -> Result<Label, ApiError> {
+    let verified = state.verifier.verify(text).await.map_err(|error| refuse(state, parts, error))?;
+    only(verified, Role::Admin, parts, state)
+}
+
 /// What is answered to a bad credential: too many of them from one address are not even refused any more.
 fn refuse(state: &AppState, parts: &Parts, error: AuthError) -> ApiError {
     state.metrics.refused(error.code());
@@ -99,6 +127,10 @@ fn refuse(state: &AppState, parts: &Parts, error: AuthError) -> ApiError {
 /// The subject of a token of exactly this role.
 async fn with_role(parts: &Parts, state: &AppState, role: Role) -> Result<Label, ApiError> {
     let verified = token(state, &parts.headers).await.map_err(|error| refuse(state, parts, error))?;
+    only(verified, role, parts, state)
+}
+
+fn only(verified: Verified, role: Role, parts: &Parts, state: &AppState) -> Result<Label, ApiError> {
     if verified.role != role {
         let needed = match role {
             Role::Service => "`service`",
@@ -133,5 +165,15 @@ impl FromRequestParts<AppState> for ApiKey {
         let record = api_key(state, &parts.headers).map_err(|error| refuse(state, parts, error))?;
         state.limits.credential(Credential::ApiKey(record.id)).map_err(ApiError::RateLimited)?;
         Ok(Self(record))
+    }
+}
+
+impl FromRequestParts<AppState> for SocketKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let found = socket_key(state, &parts.headers).map_err(|error| refuse(state, parts, error))?;
+        state.limits.credential(Credential::ApiKey(found.record.id)).map_err(ApiError::RateLimited)?;
+        Ok(found)
     }
 }

@@ -79,7 +79,8 @@ pub(super) async fn invoke(
     }
 }
 
-fn told(charge: ChargeId, output: Option<&Value>, money: Option<Money>) -> Value {
+/// What a request came to.
+pub(super) fn told(charge: ChargeId, output: Option<&Value>, money: Option<Money>) -> Value {
     let Usage { input, cached_input, cache_write, output: said, reasoning } =
         money.map_or(Usage::NONE, |money| money.usage);
     let mut body = json!({

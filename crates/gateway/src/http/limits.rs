@@ -79,7 +79,8 @@ impl RateLimits {
     }
 }
 
-struct Limit<K: Hash + Eq + Clone> {
+/// A limit for each of many.
+pub(super) struct Limit<K: Hash + Eq + Clone> {
     limiter: DefaultKeyedRateLimiter<K>,
     burst: NonZeroU32,
     clock: DefaultClock,
@@ -87,13 +88,13 @@ struct Limit<K: Hash + Eq + Clone> {
 
 impl<K: Hash + Eq + Clone> Limit<K> {
     /// So many a second, and twice as many at once.
-    fn new(per_second: NonZeroU32) -> Self {
+    pub(super) fn new(per_second: NonZeroU32) -> Self {
         let burst = per_second.saturating_mul(NonZeroU32::MIN.saturating_add(1));
         let limiter = RateLimiter::keyed(Quota::per_second(per_second).allow_burst(burst));
         Self { limiter, burst, clock: DefaultClock::default() }
     }
 
-    fn check(&self, key: &K) -> Result<(), Limited> {
+    pub(super) fn check(&self, key: &K) -> Result<(), Limited> {
         self.limiter.check_key(key).map_err(|not_until| {
             let wait = not_until.wait_time_from(self.clock.now());
             Limited { limit: self.burst.get(), retry_after_s: wait.as_secs().saturating_add(1) }

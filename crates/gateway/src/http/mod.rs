@@ -15,6 +15,8 @@ mod admin;
 mod auth;
 mod batch;
 mod billing;
+mod chat_socket;
+mod console;
 mod docs;
 mod error;
 mod inference;
@@ -42,6 +44,8 @@ use crate::service::Service;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
+use chat_socket::{ChatSettings, Places};
+use console::Console;
 use limits::RateLimits;
 use metrics::Metrics;
 use openapi::Operation;
@@ -61,6 +65,9 @@ pub(crate) struct Parts {
     pub(crate) limits: RateLimits,
     pub(crate) metrics: Metrics,
     pub(crate) inference: Arc<Inference>,
+    pub(crate) chat: ChatSettings,
+    pub(crate) places: Places,
+    console: Console,
     started: Instant,
     stopping: watch::Receiver<bool>,
 }
@@ -89,6 +96,9 @@ impl AppState {
             limits: RateLimits::new(&settings.rates),
             metrics: Metrics::new(),
             inference,
+            chat: settings.chat.clone(),
+            places: Places::new(settings.chat.connections_max),
+            console: Console::new(),
             started: Instant::now(),
             stopping,
         })))
@@ -97,7 +107,8 @@ impl AppState {
 
 /// The whole application. Further routers are merged here, and their operations documented with ours.
 pub(crate) fn app(state: &AppState) -> Router {
-    finish(state, router().merge(models()).merge(about(&[operations::OPERATIONS, models::OPERATIONS])))
+    let operations = [operations::OPERATIONS, models::OPERATIONS];
+    finish(state, router().merge(models()).merge(console()).merge(about(&operations)))
 }
 
 /// The routes of this module that need a credential.
@@ -136,6 +147,16 @@ fn models() -> Router<AppState> {
         .route("/v1/credits", get(inference::credits))
         .route("/v1/requests/{key}", get(inference::request))
         .route("/api/v1/invoke", post(invoke::invoke))
+        .route("/ws/{session_id}", get(chat_socket::open))
+}
+
+/// The operator's page. Whoever has not logged in is sent to do so.
+fn console() -> Router<AppState> {
+    Router::new()
+        .route("/console", get(console::show))
+        .route("/console/login", get(console::login_form).post(console::login))
+        .route("/console/logout", post(console::logout))
+        .route("/console/events", get(console::events))
 }
 
 /// The pages about the server, which anybody may read.

@@ -118,11 +118,15 @@ impl Listener {
         // Those who are not done in time are left; what was done for them stays done.
         let _in_time = tokio::time::timeout(STOP_GRACE, all_gone).await;
         connections.shutdown().await;
+        // Conversations have left their connections; they are told, and waited for, by themselves.
+        if let Some((_, state)) = gate.open.get() {
+            state.places.finished(STOP_GRACE).await;
+        }
     }
 }
 
 /// Waits until the server is told to stop.
-async fn told(stopping: &mut watch::Receiver<bool>) {
+pub(super) async fn told(stopping: &mut watch::Receiver<bool>) {
     // If nobody can tell any more, the server is going down too.
     let _told = stopping.wait_for(|stopping| *stopping).await.is_ok();
 }

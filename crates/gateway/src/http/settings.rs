@@ -1,8 +1,10 @@
 //! How the HTTP server is set up: where it listens, whom it trusts, and what it allows.
 
+use super::chat_socket::ChatSettings;
 use crate::failure::Failure;
 use crate::identity::{PeerKeys, Source};
 use crate::settings::number;
+use holdfast_domain::CreditUnit;
 use std::env;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -39,6 +41,7 @@ pub(crate) struct HttpSettings {
     pub(crate) listen: String,
     pub(crate) connections_max: usize,
     pub(crate) rates: RateSettings,
+    pub(crate) chat: ChatSettings,
     jwks: Option<String>,
     jwks_issuer: String,
 }
@@ -50,14 +53,22 @@ impl HttpSettings {
             let said = number(name, 1..=10_000_000)?;
             Ok(said.and_then(|rate| u32::try_from(rate).ok()).and_then(NonZeroU32::new).unwrap_or(usual))
         };
-        let connections = number("HOLDFAST_CONNECTIONS_MAX", 1..=1_000_000)?;
+        let count = |name, usual: usize| -> Result<usize, Failure> {
+            Ok(number(name, 1..=1_000_000)?.and_then(|most| usize::try_from(most).ok()).unwrap_or(usual))
+        };
         Ok(Self {
             listen: listen.to_owned(),
-            connections_max: connections.and_then(|most| usize::try_from(most).ok()).unwrap_or(CONNECTIONS_MAX),
+            connections_max: count("HOLDFAST_CONNECTIONS_MAX", CONNECTIONS_MAX)?,
             rates: RateSettings {
                 per_credential: rate("HOLDFAST_RATE_PER_CREDENTIAL", PER_CREDENTIAL)?,
                 per_address: rate("HOLDFAST_RATE_PER_ADDRESS", PER_ADDRESS)?,
                 failures: rate("HOLDFAST_RATE_FAILURES", FAILURES)?,
+            },
+            chat: ChatSettings {
+                model: text("HOLDFAST_CHAT_MODEL")?.unwrap_or_else(|| "echo".to_owned()),
+                warn_below: amount("HOLDFAST_CHAT_WARN_BELOW_CU", WARN_BELOW)?,
+                rate: rate("HOLDFAST_CHAT_RATE", CHAT_RATE)?,
+                connections_max: count("HOLDFAST_CHAT_CONNECTIONS_MAX", CHAT_CONNECTIONS_MAX)?,
             },
             jwks: text("HOLDFAST_JWKS")?,
             jwks_issuer: text("HOLDFAST_JWKS_ISSUER")?.unwrap_or_else(|| "holdfast".to_owned()),
@@ -76,6 +87,17 @@ const CONNECTIONS_MAX: usize = 4_096;
 const PER_CREDENTIAL: NonZeroU32 = NonZeroU32::new(50_000).expect("not zero");
 const PER_ADDRESS: NonZeroU32 = NonZeroU32::new(100_000).expect("not zero");
 const FAILURES: NonZeroU32 = NonZeroU32::new(500).expect("not zero");
+// Nobody types ten messages a second.
+const CHAT_RATE: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
+const CHAT_CONNECTIONS_MAX: usize = 1_024;
+/// Credits: ten of them are ten cents, unless the prices say otherwise.
+const WARN_BELOW: &str = "10";
+
+fn amount(name: &'static str, usual: &str) -> Result<CreditUnit, Failure> {
+    let said = text(name)?.unwrap_or_else(|| usual.to_owned());
+    let allowed = || "an amount of credits such as 10 or 2.5".to_owned();
+    said.parse().map_err(|_| Failure::Setting { name, value: said.clone(), allowed: allowed() })
+}
 
 fn text(name: &'static str) -> Result<Option<String>, Failure> {
     let Some(value) = env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };

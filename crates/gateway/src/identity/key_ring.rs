@@ -39,7 +39,16 @@ impl KeyRing {
     /// What a key's text stands for, if it is good now.
     pub(crate) fn verify(&self, text: &str) -> Result<Arc<KeyRecord>, AuthError> {
         let hash = api_key::hash(text).ok_or(AuthError::UnknownKey)?;
-        let found = self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&hash).map(Arc::clone);
+        self.good(&hash)
+    }
+
+    /// A key's record as it is now, if the key is still good: for those who verified it some time ago.
+    pub(crate) fn still_good(&self, record: &KeyRecord) -> Result<Arc<KeyRecord>, AuthError> {
+        self.good(&record.hash)
+    }
+
+    fn good(&self, hash: &KeyHash) -> Result<Arc<KeyRecord>, AuthError> {
+        let found = self.keys.read().unwrap_or_else(PoisonError::into_inner).get(hash).map(Arc::clone);
         let record = found.ok_or(AuthError::UnknownKey)?;
         if record.revoked_at.is_some() {
             return Err(AuthError::KeyRevoked);
@@ -135,10 +144,12 @@ mod tests {
         let (other, _) = ring.make(new("bob", None)).unwrap();
         assert_eq!(ring.verify(&text), Ok(Arc::clone(&record)));
         assert_eq!(open(data.path()).verify(&text), Ok(Arc::clone(&record)));
+        assert_eq!(ring.still_good(&record), Ok(Arc::clone(&record)));
         assert!(ring.revoke(record.id).unwrap().revoked_at.is_some());
         assert_eq!(ring.revoke(record.id).unwrap(), ring.find(record.id).unwrap());
         for ring in [&ring, &open(data.path())] {
             assert_eq!(ring.verify(&text), Err(AuthError::KeyRevoked));
+            assert_eq!(ring.still_good(&record), Err(AuthError::KeyRevoked));
             assert!(ring.verify(&other).is_ok());
             assert_eq!(ring.list(None, None, 10).len(), 2);
             assert_eq!(ring.list(Some("bob".parse().unwrap()), None, 10).len(), 1);

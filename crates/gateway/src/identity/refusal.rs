@@ -25,6 +25,8 @@ pub(crate) enum AuthError {
     KeyRevoked,
     #[error("the token's role may not do this: {0} is needed")]
     Role(&'static str),
+    #[error("the request came from another site's page: send it from the console itself")]
+    CrossSite,
     #[error("the API key's scopes do not allow this: {0} is needed")]
     Scope(Scope),
 }
@@ -44,11 +46,12 @@ impl AuthError {
             Self::KeyRevoked => "AUTH_KEY_REVOKED",
             Self::Role(_) => "ACCESS_ROLE",
             Self::Scope(_) => "ACCESS_SCOPE",
+            Self::CrossSite => "ACCESS_CROSS_SITE",
         }
     }
 
     /// Whether the caller is known, and just may not do this.
     pub(crate) const fn is_about_access(&self) -> bool {
-        matches!(self, Self::Role(_) | Self::Scope(_))
+        matches!(self, Self::Role(_) | Self::Scope(_) | Self::CrossSite)
     }
 }

@@ -1,7 +1,10 @@
 //! The service behind every door. It reads, has the engine decide, and shows the answer.
 
 mod keys;
+mod overview;
 mod query;
+
+pub(crate) use overview::{OpenHold, Overview, TAIL};
 
 use crate::identity::{Identity, IdentityError};
 use crate::node::Node;

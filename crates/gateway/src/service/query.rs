@@ -49,7 +49,10 @@ impl Service {
     }
 
     /// Looks at the books.
-    async fn ask<T: Send + 'static>(&self, look: impl FnOnce(&View<'_>) -> T + Send + 'static) -> Result<T, Problem> {
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&View<'_>) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
         Ok(self.engine.ask(look).await?)
     }
 
@@ -110,7 +113,7 @@ impl Service {
     }
 
     /// Waits until the read model has applied entry `through`.
-    async fn caught_up(&self, through: u64) -> Result<(), Problem> {
+    pub(super) async fn caught_up(&self, through: u64) -> Result<(), Problem> {
         let asked = Instant::now();
         loop {
             let health = self.engine.health();

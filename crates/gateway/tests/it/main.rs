@@ -3,7 +3,9 @@
 
 mod as_of;
 mod bad_input;
+mod chat;
 mod commands;
+mod console;
 mod damage;
 mod failing_disk;
 mod http_billing;
