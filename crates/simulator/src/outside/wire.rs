@@ -14,6 +14,9 @@ use tokio::net::TcpStream;
 /// No answer takes as long.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
+/// Clients read no further: for them the answer is complete, whatever comes after it.
+const STREAM_END: &[u8] = b"data: [DONE]\n\n";
+
 /// `HOST:PORT` of an `http://HOST:PORT[/…]`.
 #[must_use]
 pub fn authority(url: &str) -> &str {
@@ -63,7 +66,7 @@ impl Answer {
 pub struct Heard {
     /// What came.
     pub answer: Answer,
-    /// Whether the connection lasted to its end.
+    /// Whether all of it was read: no stream is that ends with `[DONE]`, because nobody reads further.
     pub is_whole: bool,
 }
 
@@ -99,7 +102,7 @@ impl Client {
         Err(OutsideError::answered(format!("{method} {path}"), "an answer without its end"))
     }
 
-    /// Sends a request and reads its answer as far as it comes.
+    /// Sends a request and reads its answer as far as it comes, a stream up to its `[DONE]`.
     ///
     /// # Errors
     /// If not even its head comes, or the end does not come in time.
@@ -134,7 +137,12 @@ impl Client {
         let mut read = BytesMut::new();
         let is_whole = loop {
             match body.frame().await {
-                Some(Ok(frame)) => read.extend(frame.into_data()),
+                Some(Ok(frame)) => {
+                    read.extend(frame.into_data());
+                    if read.ends_with(STREAM_END) {
+                        break false;
+                    }
+                }
                 Some(Err(_broken)) => break false,
                 None => break true,
             }
