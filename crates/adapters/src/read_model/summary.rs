@@ -137,3 +137,73 @@ fn tail_row(row: &Row<'_>) -> rusqlite::Result<TailRow> {
         balance: change(9)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::ReadModel;
+    use super::*;
+    use holdfast_journal::JournalId;
+    use rusqlite::params;
+    use std::path::Path;
+
+    /// A read model with these commits: the day, the owner, and what was earned.
+    fn model(data: &Path, commits: &[(u64, &str, i64)]) -> Lookup {
+        let model = ReadModel::create(data, JournalId([7; 16])).unwrap();
+        let insert = r#"INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, 2, 'actor', 0, 0, 0, 0, ?6, 0, 0, 0, 0, NULL, NULL, NULL)"#;
+        for (offset, (day, owner, earned)) in (1_i64..).zip(commits) {
+            let at = (day * Span::DAY.millis()).cast_signed() + offset;
+            let (kind, charge) = (number_of(Kind::BillingReserve), format!("charge-{offset}"));
+            model.connection.execute(insert, params![offset, at, kind, owner, charge, earned]).unwrap();
+        }
+        // Noted in the middle, as after a batch.
+        let noted: i64 = commits.iter().take(2).map(|(_, _, earned)| earned).sum();
+        model.connection.execute("INSERT INTO system_balances VALUES (2, ?1, 0)", [noted]).unwrap();
+        model.connection.execute("UPDATE applied SET through = ?1", [commits.len()]).unwrap();
+        Lookup::open(data).unwrap()
+    }
+
+    #[test]
+    fn what_was_earned_is_added_up_by_day_and_by_owner() {
+        let data = tempfile::tempdir().unwrap();
+        let commits = [(10, "a", 1), (11, "b", 20), (11, "a", 300), (13, "b", 4_000), (13, "c", 0)];
+        let lookup = model(data.path(), &commits);
+        let day = |number, units| (Day::from_number(number), Change::from_units(units));
+        let by_day = lookup.revenue_by_day(Day::from_number(14), 4).unwrap();
+        assert_eq!(by_day, [day(11, 320), day(12, 0), day(13, 4_000), day(14, 0)]);
+        assert_eq!(lookup.revenue_by_day(Day::from_number(1), 3).unwrap().len(), 2, "no day before the first");
+
+        let all = lookup.window(100).unwrap();
+        assert!(all.is_whole && all.began.is_some());
+        let earned = |owner: &str, units| (owner.to_owned(), Change::from_units(units));
+        assert_eq!(lookup.revenue_by_owner(all, 9).unwrap(), [earned("b", 4_020), earned("a", 301)]);
+        let newest = lookup.window(3).unwrap();
+        assert!(!newest.is_whole);
+        assert_eq!(lookup.revenue_by_owner(newest, 1).unwrap(), [earned("b", 4_000)]);
+        let ids: Vec<ChargeId> = ["charge-1", "charge-4"].map(|id| id.parse().unwrap()).to_vec();
+        let made = lookup.reserved_at(&ids, newest).unwrap();
+        assert_eq!((made.len(), made.contains_key(&ids[1])), (1, true), "the first is outside the window");
+    }
+
+    #[test]
+    fn the_tail_is_the_newest_in_order() {
+        let data = tempfile::tempdir().unwrap();
+        let lookup = model(data.path(), &[(1, "a", 0), (1, "b", 0), (2, "c", 0)]);
+        let offsets = |after, at_most| -> Vec<u64> {
+            lookup.tail(after, at_most).unwrap().iter().map(|row| row.offset).collect()
+        };
+        assert_eq!(
+            (offsets(0, 9), offsets(0, 2), offsets(2, 9), offsets(3, 9)),
+            (vec![1, 2, 3], vec![2, 3], vec![3], vec![])
+        );
+        assert_eq!(lookup.tail(2, 1).unwrap()[0].owner, "c");
+    }
+
+    #[test]
+    fn an_empty_journal_has_nothing_to_tell() {
+        let data = tempfile::tempdir().unwrap();
+        let lookup = model(data.path(), &[]);
+        assert_eq!(lookup.window(5).unwrap().began, None);
+        assert_eq!(lookup.revenue_by_day(Day::from_number(3), 2).unwrap().len(), 2);
+        assert!(lookup.tail(0, 5).unwrap().is_empty());
+    }
+}

@@ -140,7 +140,7 @@ fn the_page_says_what_the_books_say() {
     for (name, value) in [("Accounts", "2"), ("Available", "86.625"), ("Held", "5.5"), ("Revenue", "20.125")] {
         assert!(page.contains(&card(name, value)), "{name} {value}: {page}");
     }
-    let balance = "<tr><td>alice</td><td class=\"n\">74.375</td><td class=\"n\">5.5</td><td class=\"n\">1</td>";
+    let balance = "<tr><td>alice</td><td class=\"n\">74.375</td><td class=\"n\">5.5</td><td class=\"n extra\">1</td>";
     assert!(page.contains(balance), "{page}");
     assert!(page.find(balance) < page.find("<tr><td>bob</td><td class=\"n\">12.25</td>"), "the largest first");
     assert!(page.contains("<td class=\"id\">job-2</td><td>alice</td><td class=\"n\">5.5</td>"), "{page}");
@@ -148,6 +148,23 @@ fn the_page_says_what_the_books_say() {
     assert!(page.contains(": 20.125</title>"), "today's bar: {page}");
     assert!(page.contains("<td>alice</td><td class=\"n\">20.125</td>"), "by account");
     assert!(page.contains("<td>billing_commit</td>") && page.contains("data-after=\"5\""), "{page}");
+}
+
+#[test]
+fn of_many_accounts_the_largest_are_shown() {
+    let site = Site::open();
+    let mut client = site.server.client();
+    for number in 1..=11 {
+        let account = format!("a-{number:02}");
+        let amount = number.to_string();
+        client.ok(json!({ "op": "mint", "account": account, "amount_cu": amount, "reason": "r", "key": account }));
+    }
+    let page = get(&site, "/console", &cookie(&site)).text().unwrap();
+    assert!(page.contains("<p class=\"note\">10 of 12</p>"), "{page}");
+    let places: Vec<_> = (3..=11).rev().map(|number| page.find(&format!("<tr><td>a-{number:02}</td>"))).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+    assert!(!page.contains("<tr><td>a-02</td>") && !page.contains("<tr><td>a-01</td>"));
+    assert!(page.contains("<dt>Available</dt><dd>166</dd>"), "the sum is over all: {page}");
 }
 
 #[test]

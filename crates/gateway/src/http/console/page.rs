@@ -82,11 +82,11 @@ fn balances(overview: &Overview) -> String {
             cell(owner),
             number(balance.available),
             number(balance.held),
-            number(balance.open_holds),
-            number(balance.entries),
+            format!("<td class=\"n extra\">{}</td>", Plain(balance.open_holds)),
+            format!("<td class=\"n extra\">{}</td>", Plain(balance.entries)),
         ])
     });
-    let head = [("Account", ""), ("Available", "n"), ("Held", "n"), ("Open holds", "n"), ("Entries", "n")];
+    let head = [("Account", ""), ("Available", "n"), ("Held", "n"), ("Open holds", "n extra"), ("Entries", "n extra")];
     let (shown, all) = (largest.len(), overview.totals.owners);
     format!(
         "<section><h2>Largest balances</h2><p class=\"note\">{shown} of {all}</p>{}</section>",
