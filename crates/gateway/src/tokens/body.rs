@@ -96,21 +96,13 @@ impl Walk {
 
     fn embeddings(&mut self, body: &Value) {
         let Some(input) = body.get("input") else { return };
-        match input {
-            Value::Array(items) if items.iter().all(Value::is_number) => self.ready_tokens(items),
-            Value::Array(items) => {
-                for item in items {
-                    match item {
-                        Value::Array(tokens) if tokens.iter().all(Value::is_number) => self.ready_tokens(tokens),
-                        item => self.content(item),
-                    }
-                    self.bound_only(self.family.per_message());
-                }
+        let several = input.as_array().filter(|items| !items.iter().all(Value::is_number));
+        for item in several.map_or(std::slice::from_ref(input), Vec::as_slice) {
+            match item.as_array().filter(|items| items.iter().all(Value::is_number)) {
+                Some(tokens) => self.ready_tokens(tokens),
+                None => self.content(item),
             }
-            input => {
-                self.content(input);
-                self.bound_only(self.family.per_message());
-            }
+            self.bound_only(self.family.per_message());
         }
     }
 

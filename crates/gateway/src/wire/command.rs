@@ -25,7 +25,7 @@ pub(crate) enum CommandBody {
         reason: String,
         key: Option<String>,
     },
-    Reserve(ReserveBody),
+    Reserve(Box<ReserveBody>),
     Start {
         id: String,
     },

@@ -45,7 +45,7 @@ fn try_open(site: &Site, headers: &[(&'static str, &str)]) -> Result<Talk, Box<R
             let (parts, body) = (*response).into_parts();
             Err(Box::new(Response::from_parts(parts, body)))
         }
-        Err(error) => panic!("{error:?}"),
+        Err(error) => unreachable!("{error:?}"),
     }
 }
 
@@ -68,7 +68,7 @@ impl Talk {
             match self.socket.read().unwrap() {
                 Message::Text(text) => return serde_json::from_str(&text).unwrap(),
                 Message::Ping(_) | Message::Pong(_) => {}
-                other => panic!("{other:?}"),
+                other @ (Message::Binary(_) | Message::Close(_) | Message::Frame(_)) => unreachable!("{other:?}"),
             }
         }
     }
@@ -299,7 +299,7 @@ fn a_flood_of_messages_is_held_back_and_a_stop_says_goodbye() {
         match talk.socket.read().unwrap() {
             Message::Close(frame) => break frame.unwrap(),
             Message::Ping(_) | Message::Pong(_) => {}
-            other => panic!("{other:?}"),
+            other @ (Message::Text(_) | Message::Binary(_) | Message::Frame(_)) => unreachable!("{other:?}"),
         }
     };
     assert_eq!(closed.code, CloseCode::Away);
