@@ -33,20 +33,24 @@ fn of_escrow(event: escrow::Event, state: escrow::State) -> Record {
     record(Event::Escrow { id: "esc_1".parse().unwrap(), owner: owner("alice"), event }, LifeState::Escrow(state))
 }
 
-fn records() -> Vec<(&'static str, Record)> {
-    use charge::Event as C;
-    use charge::State as S;
-    let reason = || "by hand".parse().unwrap();
-    let price = |text: &str| text.parse::<Price>().unwrap();
-    let rates = Rates {
-        input: price("0.4"),
-        output: price("15"),
+fn plain_rates() -> Rates {
+    Rates {
+        input: "0.4".parse().unwrap(),
+        output: "15".parse().unwrap(),
         cached_input: None,
         cache_write: None,
         reasoning: None,
         per_request: None,
         credits_per_usd: CreditsPerUsd::DEFAULT,
-    };
+    }
+}
+
+fn records() -> Vec<(&'static str, Record)> {
+    use charge::Event as C;
+    use charge::State as S;
+    let reason = || "by hand".parse().unwrap();
+    let price = |text: &str| text.parse::<Price>().unwrap();
+    let rates = plain_rates();
     let all_rates = Rates {
         cached_input: Some(price("0.04")),
         cache_write: Some(price("0.5")),
