@@ -104,7 +104,7 @@ fn a_turn_is_streamed_charged_exactly_and_remembered() {
     assert_eq!(talk.response.status(), 101);
     talk.prompt("one two three");
     let (text, first) = talk.answer();
-    assert_eq!((text.as_str(), &first["type"]), ("Echo: one two three", &json!("turn_end")), "{first}");
+    assert_eq!((text.as_str(), &first["type"]), ("one two three", &json!("turn_end")), "{first}");
     assert!(first["request_id"].as_str().unwrap().starts_with("inf_"), "{first}");
     assert!(!amount(&first["cost_cu"]).is_zero());
     assert_eq!(amount(&first["cost_cu"]), price(&first));
@@ -115,7 +115,7 @@ fn a_turn_is_streamed_charged_exactly_and_remembered() {
     // The second prompt brings the first turn along, so it has more input.
     talk.prompt("four five six");
     let (text, second) = talk.answer();
-    assert_eq!(text, "Echo: four five six");
+    assert_eq!(text, "four five six");
     let input = |end: &Value| end["usage"]["input_tokens"].as_u64().unwrap();
     assert!(input(&second) > input(&first), "{first} {second}");
     assert_eq!(amount(&second["cost_cu"]), price(&second));
@@ -154,7 +154,7 @@ fn a_second_prompt_is_refused_while_one_is_answered() {
     let charges = site.world.journal().iter().filter(|entry| entry["kind"] == "billing_commit").count();
     assert_eq!(charges, 1);
     talk.prompt("again");
-    assert_eq!(talk.answer().0, "Echo: again");
+    assert_eq!(talk.answer().0, "again");
 }
 
 #[test]
@@ -180,11 +180,11 @@ fn what_cannot_be_understood_is_refused_and_the_conversation_goes_on() {
     assert_eq!(event["type"], "error", "{event}");
     talk.prompt("a b c [[echo break_after=2]]");
     let (text, event) = talk.answer();
-    assert_eq!((text.trim(), &event["type"]), ("Echo: a", &json!("error")), "{event}");
+    assert_eq!((text.trim(), &event["type"]), ("a b", &json!("error")), "{event}");
     assert!(event["code"].as_str().unwrap().starts_with("PROVIDER_"), "{event}");
     assert_eq!(talk.event()["type"], "turn_end", "what was delivered is charged");
     talk.prompt("still here");
-    assert_eq!(talk.answer().0, "Echo: still here");
+    assert_eq!(talk.answer().0, "still here");
     // Longer than the network is read for: the connection ends, and others do not notice.
     let mut other = open(&site, &key);
     let _cut_off = talk.socket.send(Message::text("x".repeat(2_000_000)));
@@ -197,7 +197,7 @@ fn what_cannot_be_understood_is_refused_and_the_conversation_goes_on() {
     };
     assert!(ended);
     other.prompt("hello");
-    assert_eq!(other.answer().0, "Echo: hello");
+    assert_eq!(other.answer().0, "hello");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn without_money_a_prompt_is_blocked_with_the_figures_and_a_low_balance_is_told_
     assert!(event["max_affordable_output_tokens"].is_u64(), "{event}");
     site.world.ok(&["mint", "bob", "10", "--reason", "test", "--key", "bob-2"]);
     poor.prompt("hello");
-    assert_eq!(poor.answer().0, "Echo: hello", "and it goes on when there is money");
+    assert_eq!(poor.answer().0, "hello", "and it goes on when there is money");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn only_a_good_key_opens_a_conversation_and_none_is_sent_back() {
     assert_eq!(talk.response.headers()["sec-websocket-protocol"], "holdfast");
     assert!(!format!("{:?}", talk.response).contains(&key[8..]));
     talk.prompt("hello");
-    assert_eq!(talk.answer().0, "Echo: hello");
+    assert_eq!(talk.answer().0, "hello");
     assert!(try_open(&site, &[("x-api-key", &key)]).is_ok());
 
     let wrong = format!("hf_live_{}", "0".repeat(key.len() - 8));

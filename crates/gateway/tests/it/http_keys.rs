@@ -141,7 +141,7 @@ fn two_credentials_are_refused_and_a_key_opens_no_other_routes() {
     for bad in [wrong.as_str(), "hf_live_", "hf_live_short", &key.to_uppercase(), &key[..56]] {
         check(site.send(get("/v1/key").header("x-api-key", bad)), 401, "INVALID_API_KEY");
     }
-    let no_error_shape: Value = site.send(get("/v1/messages")).body;
+    let no_error_shape: Value = site.send(get("/v1/messages/nowhere")).body;
     assert_eq!(
         (&no_error_shape["type"], &no_error_shape["error"]["type"]),
         (&json!("error"), &json!("not_found_error"))

@@ -70,6 +70,15 @@ pub struct Heard {
     pub is_whole: bool,
 }
 
+/// How far a stream is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// To its end.
+    End,
+    /// To its `[DONE]`, as SDKs do.
+    Done,
+}
+
 /// Opens its connection when it is needed, and again if it was closed.
 #[derive(Debug)]
 pub struct Client {
@@ -95,7 +104,7 @@ impl Client {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Result<Answer, OutsideError> {
-        let heard = self.hear(method, path, headers, body).await?;
+        let heard = self.ask(method, path, headers, body, Until::End).await?;
         if heard.is_whole {
             return Ok(heard.answer);
         }
@@ -113,6 +122,17 @@ impl Client {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Result<Heard, OutsideError> {
+        self.ask(method, path, headers, body, Until::Done).await
+    }
+
+    async fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+        until: Until,
+    ) -> Result<Heard, OutsideError> {
         let mut request = Request::builder().method(method).uri(path).header("host", &self.authority);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -120,14 +140,14 @@ impl Client {
         let wrong = |error: hyper::http::Error| OutsideError::answered("the request", error.to_string());
         let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).map_err(wrong)?;
         let who = format!("{method} {path}");
-        let exchange = tokio::time::timeout(ANSWER_WITHIN, self.exchange(request)).await;
+        let exchange = tokio::time::timeout(ANSWER_WITHIN, self.exchange(request, until)).await;
         match exchange {
             Ok(answer) => answer,
             Err(_) => Err(OutsideError::TooLate { what: who, seconds: ANSWER_WITHIN.as_secs() }),
         }
     }
 
-    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Heard, OutsideError> {
+    async fn exchange(&mut self, request: Request<Full<Bytes>>, until: Until) -> Result<Heard, OutsideError> {
         let mut sender = match self.sender.take() {
             Some(sender) if !sender.is_closed() => sender,
             Some(_) | None => self.connect().await?,
@@ -139,7 +159,7 @@ impl Client {
             match body.frame().await {
                 Some(Ok(frame)) => {
                     read.extend(frame.into_data());
-                    if read.ends_with(STREAM_END) {
+                    if until == Until::Done && read.ends_with(STREAM_END) {
                         break false;
                     }
                 }
