@@ -182,6 +182,11 @@ impl Death {
         self.status.signal() == Some(9)
     }
 
+    /// Whether it ended itself because of a panic.
+    pub(crate) fn is_abort(&self) -> bool {
+        self.status.signal() == Some(6)
+    }
+
     /// Whether it ended by itself with an error, and said which.
     pub(crate) fn is_clear_refusal(&self) -> bool {
         self.status.code().is_some_and(|code| code != 0) && !self.stderr.trim().is_empty()

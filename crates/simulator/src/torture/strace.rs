@@ -38,6 +38,11 @@ impl Call {
             && self.text.split(['<', '>']).nth(1).is_some_and(|file| file.ends_with(".seg"))
     }
 
+    /// Whether it is how the runtime wakes itself. No kernel refuses that, and the runtime ends the process if one does.
+    pub(crate) fn is_of_runtime(&self) -> bool {
+        self.text.contains("anon_inode:[eventfd]")
+    }
+
     /// Whether it has to do with the journal's files, the next segment included.
     pub(crate) fn is_of_journal(&self) -> bool {
         self.text.contains("/journal")

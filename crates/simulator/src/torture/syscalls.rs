@@ -178,6 +178,12 @@ fn judge(kind: Kind, came: &Came, calls: &[Call], struck: &mut Struck) -> Vec<St
             struck.killed += 1;
             Vec::new()
         }
+        Came::NotReady(NotReady::Died(death)) | Came::Ended(death)
+            if death.is_abort() && hits.iter().any(|call| call.is_of_runtime()) =>
+        {
+            struck.not_reached += 1;
+            Vec::new()
+        }
         Came::NotReady(NotReady::Died(death)) if death.is_clear_refusal() && !hits.is_empty() => {
             struck.refused_to_start += 1;
             Vec::new()
