@@ -182,9 +182,9 @@ impl Death {
         self.status.signal() == Some(9)
     }
 
-    /// Whether it ended itself because of a panic.
-    pub(crate) fn is_abort(&self) -> bool {
-        self.status.signal() == Some(6)
+    /// Whether the runtime ended it because it could not wake itself.
+    pub(crate) fn is_of_runtime(&self) -> bool {
+        self.status.signal() == Some(6) && self.stderr.contains("failed to wake I/O driver")
     }
 
     /// Whether it ended by itself with an error, and said which.

@@ -179,7 +179,7 @@ fn judge(kind: Kind, came: &Came, calls: &[Call], struck: &mut Struck) -> Vec<St
             Vec::new()
         }
         Came::NotReady(NotReady::Died(death)) | Came::Ended(death)
-            if death.is_abort() && hits.iter().any(|call| call.is_of_runtime()) =>
+            if death.is_of_runtime() && hits.iter().any(|call| call.is_of_runtime()) =>
         {
             struck.not_reached += 1;
             Vec::new()
