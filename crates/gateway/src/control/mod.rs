@@ -91,9 +91,9 @@ pub(crate) fn serve(data: &Path, settings: &Settings, http: &HttpSettings, confi
     let ended = runtime.block_on(async {
         let ended = listen(ready, service, stop).await;
         let grace = if matches!(ended, Ok(Ended::Failed(_))) { FAILURE_GRACE } else { HTTP_GRACE };
-        let _in_time = tokio::time::timeout(grace, serving_http).await;
         // Answers whose callers have gone are still charged.
-        let _settled = tokio::time::timeout(grace, inference.finished()).await;
+        let all = async { (serving_http.await.is_ok(), inference.finished().await) };
+        let _in_time = tokio::time::timeout(grace, all).await;
         drop(inference);
         ended
     });

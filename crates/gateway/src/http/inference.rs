@@ -28,6 +28,7 @@ use std::time::Duration;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-id");
 const COST: HeaderName = HeaderName::from_static("x-holdfast-cost-cu");
 const BALANCE: HeaderName = HeaderName::from_static("x-holdfast-balance-cu");
+const ON_DISCONNECT: &str = "x-holdfast-on-disconnect";
 /// A stream that has nothing to say says this, so that nobody on the way takes it for dead.
 const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
@@ -54,20 +55,22 @@ async fn infer((State(state), key, headers): Asked, body: Body, dialect: Dialect
     let record = key.to(Scope::Inference)?;
     let bytes: Bytes = read(body, INFERENCE_BYTES_MAX).await?.into();
     let at = state.inference.now();
-    let ask = Ask::read(caller(&record)?, wish(&headers)?, dialect, &bytes, at)?;
-    let (charge, delivery) = (ask.charge, ask.delivery);
+    let ask = Ask::read(caller(&record), wish(&headers)?, dialect, &bytes, at)?;
+    let delivery = ask.delivery;
     let reader = state.inference.answer(ask, &bytes)?;
-    answer(reader, charge, delivery).await
+    Ok(answer(reader, delivery).await)
 }
 
 /// Who pays for a key's requests, and the key's own limits.
-pub(super) fn caller(record: &KeyRecord) -> Result<Caller, ApiError> {
-    let limited = record.daily_limit.is_some() || record.total_limit.is_some();
-    let id = BudgetId::from_bytes(record.id.as_bytes());
-    let budget =
-        id.ok().filter(|_| limited).map(|id| Budget { id, per_day: record.daily_limit, in_total: record.total_limit });
-    let budgets = Budgets::new(budget.as_slice()).unwrap_or(Budgets::NONE);
-    Ok(Caller { account: record.account, credential: record.id, budgets })
+pub(super) fn caller(record: &KeyRecord) -> Caller {
+    let KeyRecord { id, account, daily_limit: per_day, total_limit: in_total, .. } = *record;
+    let limit = || {
+        let id = BudgetId::from_bytes(id.as_bytes()).expect("a key's id is short and plain");
+        Budget { id, per_day, in_total }
+    };
+    let limits = (per_day.is_some() || in_total.is_some()).then(limit);
+    let budgets = Budgets::new(limits.as_slice()).expect("one limit is no crowd");
+    Caller { account, credential: id, budgets }
 }
 
 /// What a caller says in headers.
@@ -84,14 +87,7 @@ pub(super) fn wish(headers: &HeaderMap) -> Result<Wish, ApiError> {
         (None, None) => None,
     };
     let key: Option<Key> = key.map(|key| parse::id("idempotency-key", key)).transpose()?;
-    let if_gone = match text("x-holdfast-on-disconnect")? {
-        None | Some("drain") => IfGone::Drain,
-        Some("cancel") => IfGone::Cancel,
-        Some(other) => {
-            let why = format!("x-holdfast-on-disconnect is {other:?}; it can be `drain` or `cancel`");
-            return Err(WireError::Malformed(why).into());
-        }
-    };
+    let if_gone = text(ON_DISCONNECT)?.map_or(Ok(IfGone::Drain), if_gone)?;
     Ok(Wish {
         key,
         is_retry: text("x-stainless-retry-count")?.is_some_and(|count| count != "0"),
@@ -105,13 +101,30 @@ pub(super) fn wish(headers: &HeaderMap) -> Result<Wish, ApiError> {
     })
 }
 
-async fn answer(mut reader: Reader, charge: ChargeId, delivery: Delivery) -> Result<Response, ApiError> {
-    let mut response = match reader.head().await {
+/// What becomes of the answer if its caller goes away.
+fn if_gone(text: &str) -> Result<IfGone, WireError> {
+    let limit =
+        text.strip_prefix("drain=").and_then(|units| units.parse().ok()).filter(|units: &CreditUnit| !units.is_zero());
+    match (text, limit) {
+        ("drain", _) => Ok(IfGone::Drain),
+        ("cancel", _) => Ok(IfGone::Cancel),
+        (_, Some(limit)) => Ok(IfGone::DrainUpTo(limit)),
+        (other, None) => {
+            let can_be = "it can be `drain`, `cancel`, or `drain=CU` with the most credits to be charged";
+            Err(WireError::Malformed(format!("{ON_DISCONNECT} is {other:?}; {can_be}")))
+        }
+    }
+}
+
+async fn answer(mut reader: Reader, delivery: Delivery) -> Response {
+    let head = reader.head().await;
+    let charge = reader.charge();
+    let mut response = match head {
         Head::Refused(error) => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = error.status();
             response.extensions_mut().insert(error);
-            return Ok(with_id(response, charge));
+            return with_id(response, charge);
         }
         Head::Whole { status, body } => {
             let mut response = Response::new(Body::from(body));
@@ -132,7 +145,7 @@ async fn answer(mut reader: Reader, charge: ChargeId, delivery: Delivery) -> Res
     if delivery == Delivery::Stream {
         response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     }
-    Ok(with_id(response, charge))
+    with_id(response, charge)
 }
 
 fn with_id(mut response: Response, charge: ChargeId) -> Response {
@@ -148,18 +161,11 @@ fn amount(response: &mut Response, name: HeaderName, amount: CreditUnit) {
     }
 }
 
-/// The parts of an answer as they come; after the last, a comment with what it cost.
+/// The parts of an answer as they come.
 fn events(reader: Reader) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold(Some(reader), async |reader| {
-        let mut reader = reader?;
-        match tokio::time::timeout(KEEP_ALIVE_EVERY, reader.next()).await {
-            Err(_quiet) => Some((Ok(KEEP_ALIVE), Some(reader))),
-            Ok(Some(part)) => Some((Ok(part.bytes), Some(reader))),
-            Ok(None) => {
-                let Money { cost, balance, .. } = reader.money()?;
-                Some((Ok(Bytes::from(format!(": cost_cu={cost} balance_cu={balance}\n\n"))), None))
-            }
-        }
+    stream::unfold(reader, async |mut reader| match tokio::time::timeout(KEEP_ALIVE_EVERY, reader.next()).await {
+        Err(_quiet) => Some((Ok(KEEP_ALIVE), reader)),
+        Ok(part) => part.map(|part| (Ok(part.bytes), reader)),
     })
 }
 

@@ -57,9 +57,10 @@ pub(super) async fn invoke(
     let bytes = Bytes::from(chat.to_string());
     let at = state.inference.now();
     let ask = Ask::read(caller, wish(&headers)?, Dialect::ChatCompletions, &bytes, at)?;
-    let charge = ask.charge;
     let mut reader = state.inference.answer(ask, &bytes)?;
-    match reader.head().await {
+    let head = reader.head().await;
+    let charge = reader.charge();
+    match head {
         Head::Refused(error) => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = error.status();
@@ -72,7 +73,7 @@ pub(super) async fn invoke(
             Ok(Json(told(charge, Some(&output), reader.money())).into_response())
         }
         Head::Stream => {
-            let mut response = Response::new(Body::from_stream(events(reader, charge)));
+            let mut response = Response::new(Body::from_stream(events(reader)));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             Ok(response)
         }
@@ -98,20 +99,24 @@ pub(super) fn told(charge: ChargeId, output: Option<&Value>, money: Option<Money
     body
 }
 
-/// `text_delta` for each part, and `turn_end` with the cost.
-fn events(reader: Reader, charge: ChargeId) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold((Some(reader), charge), async |(reader, charge)| {
+/// `text_delta` for each part, `error` if it broke off, and `turn_end` with the cost.
+fn events(reader: Reader) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
+    stream::unfold(Some(reader), async |reader| {
         let mut reader = reader?;
-        match reader.next().await {
-            Some(part) if part.text.is_empty() => Some((Ok(Bytes::new()), (Some(reader), charge))),
-            Some(part) => {
-                let event = format!("event: text_delta\ndata: {}\n\n", json!({ "delta": part.text }));
-                Some((Ok(Bytes::from(event)), (Some(reader), charge)))
-            }
-            None => {
-                let event = format!("event: turn_end\ndata: {}\n\n", told(charge, None, reader.money()));
-                Some((Ok(Bytes::from(event)), (None, charge)))
+        while let Some(part) = reader.next().await {
+            if !part.text.is_empty() {
+                return Some((Ok(event("text_delta", &json!({ "delta": part.text }))), Some(reader)));
             }
         }
+        let mut last = event("turn_end", &told(reader.charge(), None, reader.money()));
+        if let Some(error) = reader.broke() {
+            let broke = event("error", &json!({ "code": error.code(), "message": error.to_string() }));
+            last = [broke, last].concat().into();
+        }
+        Some((Ok(last), None))
     })
+}
+
+fn event(name: &str, data: &Value) -> Bytes {
+    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }

@@ -6,7 +6,7 @@ use crate::wire::error::{Problem, WireError};
 use crate::wire::ids;
 use bytes::Bytes;
 use holdfast_adapters::providers::{Body, Delivery, Dialect, Headers, InvalidBody, Secret};
-use holdfast_domain::{Budgets, ChargeId, Key, Label, OwnerId, Timestamp};
+use holdfast_domain::{Budgets, ChargeId, CreditUnit, Key, Label, OwnerId, Timestamp};
 
 /// Who asks, and who pays.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub(crate) struct Caller {
 pub(crate) enum IfGone {
     /// The provider is read to its end, so that the usage is known.
     Drain,
+    /// The same, until what came would cost so much.
+    DrainUpTo(CreditUnit),
     /// The provider is cut off, and what was delivered is charged.
     Cancel,
 }

@@ -6,7 +6,8 @@
 
 use crate::http::ApiError;
 use bytes::Bytes;
-use holdfast_domain::{CreditUnit, Usage};
+use holdfast_adapters::providers::ProviderError;
+use holdfast_domain::{ChargeId, CreditUnit, Usage};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -34,6 +35,13 @@ pub(crate) struct Part {
     pub(crate) text: String,
 }
 
+impl Part {
+    /// An event without text of the answer.
+    pub(crate) fn event(bytes: Bytes) -> Self {
+        Self { bytes, text: String::new() }
+    }
+}
+
 /// What an answer cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Money {
@@ -43,12 +51,16 @@ pub(crate) struct Money {
     pub(crate) usage: Usage,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// What it is charged as: that of the attempt which is being made.
+    charge: ChargeId,
     head: Option<Head>,
     parts: Vec<Part>,
     bytes: usize,
     money: Option<Money>,
+    /// Why it broke off, if it did.
+    broke: Option<Arc<ProviderError>>,
     ended: bool,
     readers: usize,
 }
@@ -61,8 +73,18 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), changed: watch::Sender::new(()) })
+    pub(crate) fn new(charge: ChargeId) -> Arc<Self> {
+        let state = State {
+            charge,
+            head: None,
+            parts: Vec::new(),
+            bytes: 0,
+            money: None,
+            broke: None,
+            ended: false,
+            readers: 0,
+        };
+        Arc::new(Self { state: Mutex::new(state), changed: watch::Sender::new(()) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -72,6 +94,11 @@ impl Live {
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
         self.changed.send_replace(());
+    }
+
+    /// Another attempt is charged as this.
+    pub(crate) fn charged_as(&self, charge: ChargeId) {
+        self.state().charge = charge;
     }
 
     /// There is no answer.
@@ -100,10 +127,10 @@ impl Live {
     }
 
     /// Nothing more comes.
-    pub(crate) fn end(&self, money: Option<Money>) {
+    pub(crate) fn end(&self, money: Option<Money>, broke: Option<ProviderError>) {
         self.change(|state| {
             state.head.get_or_insert(Head::Stream);
-            (state.money, state.ended) = (money, true);
+            (state.money, state.broke, state.ended) = (money, broke.map(Arc::new), true);
         });
     }
 
@@ -122,10 +149,15 @@ impl Live {
         self.state().bytes
     }
 
+    /// Whether nobody reads it.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.state().readers == 0
+    }
+
     /// Waits until nobody reads it.
     pub(crate) async fn deserted(&self) {
         let mut changes = self.changed.subscribe();
-        while self.state().readers > 0 {
+        while !self.is_deserted() {
             // The sender is our own, so this cannot fail.
             let _changed = changes.changed().await.is_ok();
         }
@@ -174,6 +206,16 @@ impl Reader {
         part
     }
 
+    /// What it is charged as, once it has begun.
+    pub(crate) fn charge(&self) -> ChargeId {
+        self.live.state().charge
+    }
+
+    /// Why it broke off, if it has ended so.
+    pub(crate) fn broke(&self) -> Option<Arc<ProviderError>> {
+        self.live.state().broke.clone()
+    }
+
     /// What it cost, once it has ended.
     pub(crate) fn money(&self) -> Option<Money> {
         self.live.state().money
@@ -190,6 +232,10 @@ impl Drop for Reader {
 mod tests {
     use super::*;
 
+    fn charge() -> ChargeId {
+        "inf_1".parse().unwrap()
+    }
+
     fn part(text: &str) -> Part {
         Part { bytes: Bytes::copy_from_slice(text.as_bytes()), text: text.to_owned() }
     }
@@ -204,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn early_and_late_readers_see_the_same() {
-        let live = Live::new();
+        let live = Live::new(charge());
         let early = tokio::spawn(all(live.read()));
         for text in ["a", "b", "c"] {
             live.push(part(text));
@@ -212,7 +258,7 @@ mod tests {
         }
         let middle = tokio::spawn(all(live.read()));
         live.push(part("d"));
-        live.end(None);
+        live.end(None, None);
         assert_eq!(early.await.unwrap(), "abcd");
         assert_eq!(middle.await.unwrap(), "abcd");
         assert_eq!(all(live.read()).await, "abcd");
@@ -220,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_deserted_when_the_last_reader_has_gone() {
-        let live = Live::new();
+        let live = Live::new(charge());
         let (one, two) = (live.read(), live.read());
         let waiting = tokio::spawn({
             let live = Arc::clone(&live);

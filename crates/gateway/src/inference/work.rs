@@ -24,7 +24,7 @@ use crate::wire::ids;
 use bytes::Bytes;
 use holdfast_adapters::providers::{Call, Dialect, Piece, PieceStream, Pool, ProviderError, Reply, Reported};
 use holdfast_domain::charge::{self, Actual, Charge, Finality, OnExpiry, Overrun, Reserve, Terms};
-use holdfast_domain::{ChargeId, CreditUnit, Event};
+use holdfast_domain::{ChargeId, CreditUnit, Event, Rounding, Usage};
 use holdfast_engine::{Clock, Command, Outcome, Receipt, Refusal, Request, TTL_DEFAULT, View};
 use holdfast_journal::failpoint;
 use serde_json::Value;
@@ -33,6 +33,10 @@ use std::time::{Duration, Instant};
 
 /// How often a long stream notes what it has delivered.
 const NOTE_EVERY: Duration = Duration::from_secs(3);
+/// How long a charge waits at first, and at the longest, before it is tried again on a busy engine.
+const BUSY_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+/// A body from this size is counted where it does not hold up other requests.
+const LARGE_BODY: usize = 64 << 10;
 /// How often one idempotency key may be tried again after a failure that charged nothing.
 const ATTEMPTS_MAX: u32 = 32;
 
@@ -45,6 +49,13 @@ struct Job {
     live: Arc<Live>,
     /// What is held; none where the caller brings the provider's key.
     held: Option<Held>,
+}
+
+impl Job {
+    /// What it is charged as, or would be.
+    fn charge(&self) -> ChargeId {
+        self.held.map_or(self.ask.charge, |held| held.charge)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -73,7 +84,8 @@ impl Inference {
     async fn work(&self, ask: Ask, bytes: &Bytes, live: &Arc<Live>) -> Result<(), ApiError> {
         let unknown = || WireError::Model(ask.model.chars().take(100).collect());
         let pool = self.providers.resolve(&ask.model).ok_or_else(unknown)?;
-        let (quote, family) = self.quote(&ask, &pool, bytes)?;
+        let quoted = || self.quote(&ask, &pool, bytes);
+        let (quote, family) = if bytes.len() < LARGE_BODY { quoted() } else { tokio::task::block_in_place(quoted) }?;
         let (quote, held) = if ask.wish.provider_key.is_some() {
             self.count_own_key(&ask)?;
             (quote, None)
@@ -81,6 +93,7 @@ impl Inference {
             failpoint::pass("inference.before_reserve");
             let (quote, held) = self.reserve(&ask, quote).await?;
             failpoint::pass("inference.after_reserve");
+            live.charged_as(held.charge);
             (quote, Some(held))
         };
         let job = Job { ask, quote, family, pool, live: Arc::clone(live), held };
@@ -206,7 +219,7 @@ impl Inference {
             max_output_tokens: Some(job.quote.output),
             key: job.ask.wish.provider_key.clone(),
             headers: job.ask.wish.headers.clone(),
-            request_id: job.ask.charge.to_string(),
+            request_id: job.charge().to_string(),
             at: job.ask.at,
             deadline: None,
         };
@@ -231,34 +244,43 @@ impl Inference {
     }
 
     async fn stream(&self, job: Job, mut stream: PieceStream, shows_usage: bool) -> Result<(), ApiError> {
-        let mut told =
-            Told { text: String::new(), usage: Reported::Missing, withheld: Vec::new(), noted: Instant::now() };
-        let broke = loop {
+        let mut told = Told::new();
+        let end = loop {
             let next = tokio::select! {
                 next = stream.next() => next,
-                () = job.live.deserted(), if job.ask.wish.if_gone == IfGone::Cancel => break Some(None),
+                () = job.live.deserted(), if job.ask.wish.if_gone == IfGone::Cancel => break End::Cut,
             };
             match next {
-                None => break None,
-                Some(Err(error)) => break Some(Some(error)),
+                None => break End::Whole,
+                Some(Err(error)) => break End::Broke(error),
                 Some(Ok(piece)) => told.take(piece, &job.live, shows_usage),
             }
             failpoint::pass("inference.mid_stream");
             if told.noted.elapsed() >= NOTE_EVERY {
                 self.note(&job, &mut told).await;
             }
+            if told.is_drained_enough(&job) {
+                break End::Cut;
+            }
         };
         drop(stream);
         let Told { text, usage, withheld, .. } = told;
-        let money = self.commit(&job, &usage, || text, broke.is_none()).await?;
+        let money = self.commit(&job, &usage, || text, matches!(end, End::Whole)).await?;
         failpoint::pass("inference.before_end");
+        if let Some(money) = money {
+            job.live.push(Part::event(cost_comment(money)));
+        }
         for part in withheld {
             job.live.push(with_cost(part, money));
         }
-        if let Some(Some(error)) = broke {
-            job.live.push(broken(&error, job.ask.dialect));
-        }
-        job.live.end(money);
+        let broke = match end {
+            End::Whole | End::Cut => None,
+            End::Broke(error) => {
+                job.live.push(Part::event(error.event(job.ask.dialect)));
+                Some(error)
+            }
+        };
+        job.live.end(money, broke);
         Ok(())
     }
 
@@ -281,16 +303,16 @@ impl Inference {
             charge: held.charge,
             command: charge::Command::Commit { actual, finality: Finality::Final },
         };
-        let outcome = match self.submit(&job.ask, commit(Actual::Usage(usage))).await {
+        let outcome = match self.see_through(&job.ask, commit(Actual::Usage(usage))).await {
             // Numbers that lead out of range are more than the hold in any case.
-            Err(Refusal::InvalidAmount(_)) => self.submit(&job.ask, commit(Actual::Credits(held.amount))).await,
+            Err(Refusal::InvalidAmount(_)) => self.see_through(&job.ask, commit(Actual::Credits(held.amount))).await,
             answer => answer,
         }?;
         failpoint::pass("inference.after_commit");
         let receipt = outcome.receipt();
         let clamped = receipt_clamped(receipt);
         if source == Source::Counted || clamped {
-            flag(&job.ask, reported, clamped);
+            flag(job, reported, clamped);
         }
         Ok(Some(Money { cost: charged(receipt), balance: receipt.available, usage }))
     }
@@ -299,8 +321,21 @@ impl Inference {
         let Some(held) = job.held else { return Ok(()) };
         failpoint::pass("inference.before_release");
         let command = Command::Charge { charge: held.charge, command: charge::Command::Release };
-        self.submit(&job.ask, command).await.map(drop)?;
+        self.see_through(&job.ask, command).await.map(drop)?;
         Ok(())
+    }
+
+    /// Submits what settles a hold, and again while the engine is too busy: nobody else would settle it before the next
+    /// start.
+    async fn see_through(&self, ask: &Ask, command: Command) -> Result<Outcome, Refusal> {
+        let (mut pause, longest) = BUSY_PAUSE;
+        loop {
+            match self.submit(ask, command.clone()).await {
+                Err(Refusal::Overloaded) => tokio::time::sleep(pause).await,
+                answer => return answer,
+            }
+            pause = pause.saturating_mul(2).min(longest);
+        }
     }
 
     /// Notes what has been delivered so far, so that a crash settles by it.
@@ -336,6 +371,16 @@ fn is_nothing(charge: &Charge) -> bool {
     }
 }
 
+/// How a stream ended.
+enum End {
+    /// With all of the answer.
+    Whole,
+    /// The provider failed in the middle of it.
+    Broke(ProviderError),
+    /// Nobody reads it, and the caller wanted it cut off then.
+    Cut,
+}
+
 /// What has come of a stream.
 struct Told {
     text: String,
@@ -343,9 +388,30 @@ struct Told {
     /// The end, which is told after the charge.
     withheld: Vec<Part>,
     noted: Instant,
+    /// How much of the text nobody read, in bytes from its beginning and in tokens.
+    drained: (usize, u64),
 }
 
 impl Told {
+    fn new() -> Self {
+        let (text, usage, withheld) = (String::new(), Reported::Missing, Vec::new());
+        Self { text, usage, withheld, noted: Instant::now(), drained: (0, 0) }
+    }
+
+    /// Whether nobody reads it, and it comes to as much as its caller would pay for then.
+    fn is_drained_enough(&mut self, job: &Job) -> bool {
+        let IfGone::DrainUpTo(limit) = job.ask.wish.if_gone else { return false };
+        if !job.live.is_deserted() {
+            return false;
+        }
+        let (counted, tokens) = &mut self.drained;
+        *tokens += tokens::count_text(job.family, &self.text[*counted..]);
+        *counted = self.text.len();
+        let usage = Usage { input: job.quote.counted, output: *tokens, ..Usage::NONE };
+        // A sum out of range is more than any limit.
+        job.quote.rates.cost(usage, Rounding::Up).map_or(true, |cost| cost >= limit)
+    }
+
     fn take(&mut self, piece: Piece, live: &Live, shows_usage: bool) {
         let Piece { bytes, text, usage, only_usage, last } = piece;
         self.text.push_str(&text);
@@ -374,9 +440,9 @@ fn with_cost(part: Part, money: Option<Money>) -> Part {
     }
 }
 
-/// The event that tells of a failure in the middle of a stream.
-fn broken(error: &ProviderError, dialect: Dialect) -> Part {
-    Part { bytes: error.event(dialect), text: String::new() }
+/// Tells in a stream what it cost, where clients look for nothing.
+fn cost_comment(Money { cost, balance, .. }: Money) -> Bytes {
+    Bytes::from(format!(": cost_cu={cost} balance_cu={balance}\n\n"))
 }
 
 fn charged(receipt: &Receipt) -> CreditUnit {
@@ -396,12 +462,12 @@ fn receipt_clamped(receipt: &Receipt) -> bool {
 }
 
 /// Says on standard error that a charge is not simply what a provider reported. Nothing of the request is told.
-fn flag(ask: &Ask, reported: &Reported, clamped: bool) {
+fn flag(job: &Job, reported: &Reported, clamped: bool) {
     let what = match (reported, clamped) {
         (_, true) => "more usage than was held for; charged the hold",
         (Reported::Missing, false) => "no usage; charged the counted tokens",
         (Reported::Nonsense(_), false) => "usage that cannot be; charged the counted tokens",
         (Reported::Tokens(_), false) => "usage of an answer that broke off; charged what was delivered",
     };
-    crate::terminal::note(&format!("request {}: the provider of {:?} reported {what}", ask.charge, ask.model));
+    crate::terminal::note(&format!("request {}: the provider of {:?} reported {what}", job.charge(), job.ask.model));
 }

@@ -3,6 +3,7 @@
 use super::error::{Problem, WireError};
 use super::object::Object;
 use super::{ids, parse};
+use crate::inference::CHARGE_PREFIX;
 use crate::rates::RateTable;
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{
@@ -245,6 +246,10 @@ fn on_escrow(id: &str, command: escrow::Command) -> Result<Command, WireError> {
 fn reservation_id(request_id: Option<&str>, key: Option<&str>, now: Timestamp) -> Result<ChargeId, Problem> {
     const PREFIX: &str = "req_";
     match (request_id, key) {
+        (Some(id), _) if id.starts_with(CHARGE_PREFIX) => {
+            let why = format!("ids that begin with `{CHARGE_PREFIX}` are the gateway's own; choose another");
+            Err(WireError::Id { field: "request_id", why }.into())
+        }
         (Some(id), _) => Ok(parse::id("request_id", id)?),
         (None, Some(key)) => Ok(ids::of_key(PREFIX, parse::id("key", key)?)),
         (None, None) => fresh(PREFIX, now),

@@ -134,23 +134,22 @@ impl Session {
             headers: Headers { anthropic_version: None, anthropic_beta: None },
         };
         let at = self.state.inference.now();
-        let ask = Ask::read(caller(&key)?, wish, Dialect::ChatCompletions, &bytes, at)?;
-        let charge = ask.charge;
+        let ask = Ask::read(caller(&key), wish, Dialect::ChatCompletions, &bytes, at)?;
         let reader = self.state.inference.answer(ask, &bytes)?;
-        Ok(Turn::new(reader, charge, text))
+        Ok(Turn::new(reader, text))
     }
 
     async fn tell(&mut self, socket: &mut WebSocket, news: News) -> Result<(), End> {
         match news {
             News::Text(delta) => event(socket, &message::text_delta(&delta)).await,
-            News::Broke { code, message } => event(socket, &message::error(&code, &message)).await,
+            News::Broke(error) => event(socket, &message::error(error.code(), &error.to_string())).await,
             News::Refused(error) => {
                 self.turn = None;
                 event(socket, &message::api_refusal(&error)).await
             }
             News::Ended(money) => {
                 let Some(turn) = self.turn.take() else { return Ok(()) };
-                event(socket, &message::turn_end(turn.charge, money)).await?;
+                event(socket, &message::turn_end(turn.charge(), money)).await?;
                 self.conversation.remember(turn.prompt, turn.answer);
                 match money {
                     Some(money) => self.warn(socket, money).await,

@@ -2,6 +2,7 @@
 
 use crate::http::error::ApiError;
 use crate::inference::{Head, Money, Reader};
+use holdfast_adapters::providers::ProviderError;
 use holdfast_domain::ChargeId;
 use serde_json::Value;
 use std::sync::Arc;
@@ -9,28 +10,31 @@ use std::sync::Arc;
 /// A prompt that is being answered.
 pub(super) struct Turn {
     reader: Reader,
-    pub(super) charge: ChargeId,
     pub(super) prompt: String,
     /// What has come so far.
     pub(super) answer: String,
     begun: bool,
+    /// Whether it was told that the answer broke off.
+    told_broke: bool,
 }
 
 /// What comes next.
 pub(super) enum News {
     Text(String),
     /// The provider broke off; the end comes after this.
-    Broke {
-        code: String,
-        message: String,
-    },
+    Broke(Arc<ProviderError>),
     Ended(Option<Money>),
     Refused(Arc<ApiError>),
 }
 
 impl Turn {
-    pub(super) fn new(reader: Reader, charge: ChargeId, prompt: String) -> Self {
-        Self { reader, charge, prompt, answer: String::new(), begun: false }
+    pub(super) fn new(reader: Reader, prompt: String) -> Self {
+        Self { reader, prompt, answer: String::new(), begun: false, told_broke: false }
+    }
+
+    /// What it is charged as.
+    pub(super) fn charge(&self) -> ChargeId {
+        self.reader.charge()
     }
 
     /// Waits for what comes next. Nothing is lost if the wait is given up.
@@ -48,9 +52,10 @@ impl Turn {
             if !part.text.is_empty() {
                 return self.heard(part.text);
             }
-            if let Some(broke) = broke(&part.bytes) {
-                return broke;
-            }
+        }
+        if let Some(error) = self.reader.broke().filter(|_| !self.told_broke) {
+            self.told_broke = true;
+            return News::Broke(error);
         }
         // A charge that could not be made is told instead of the end.
         match self.reader.head().await {
@@ -68,13 +73,4 @@ impl Turn {
 fn whole_text(body: &[u8]) -> String {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
-}
-
-/// The failure that an event in the middle of a stream tells.
-fn broke(bytes: &[u8]) -> Option<News> {
-    let data = std::str::from_utf8(bytes).ok()?.strip_prefix("data: ")?;
-    let event: Value = serde_json::from_str(data.trim_end()).ok()?;
-    let error = event.get("error")?;
-    let code = error["code"].as_str().map_or_else(|| "PROVIDER_BROKE_OFF".to_owned(), str::to_uppercase);
-    Some(News::Broke { code, message: error["message"].as_str().unwrap_or_default().to_owned() })
 }
