@@ -37,6 +37,8 @@ id_kinds! {
     Owner as OwnerId, "account id";
     /// A charge, which is also the id of the request that it pays for.
     OfCharge as ChargeId, "reservation id";
+    /// What the peer is to be told of a charge.
+    OfObligation as ObligationId, "obligation id";
     /// An escrow.
     OfEscrow as EscrowId, "escrow id";
     /// Who earns an escrow.

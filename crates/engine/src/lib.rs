@@ -13,6 +13,7 @@ mod error;
 mod expiry;
 mod keys;
 mod ledger;
+pub mod obligations;
 mod projection;
 mod query;
 mod record;
