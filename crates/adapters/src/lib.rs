@@ -1,6 +1,7 @@
 //! The outside, behind the engine's ports: the system's clock, the read model in SQLite, and the providers of models.
 
 mod clock;
+pub mod obligations;
 pub mod providers;
 pub mod read_model;
 

@@ -13,6 +13,7 @@
 
 mod audit;
 mod check;
+pub mod contract;
 pub mod disk;
 mod follower;
 pub mod model;

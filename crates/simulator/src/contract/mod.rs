@@ -1,0 +1,3 @@
+//! One suite for each port, which every adapter of it passes.
+
+pub mod obligations;
