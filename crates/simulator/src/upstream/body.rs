@@ -49,6 +49,9 @@ pub(super) enum Cut {
     Hang,
 }
 
+/// Ready when the gate opens.
+type Opened = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// What goes out, and how.
 pub(super) struct Out {
     pub(super) events: Arc<[Event]>,
@@ -56,6 +59,8 @@ pub(super) struct Out {
     pub(super) delay: Duration,
     /// After so many pieces.
     pub(super) cut: Option<(usize, Cut)>,
+    /// What is waited for after so many pieces.
+    pub(super) gate: Option<(usize, Opened)>,
     /// Whether the usage in it is the truth.
     pub(super) usage_is_true: bool,
     /// A stream says nothing of its length.
@@ -74,7 +79,7 @@ impl Out {
     }
 
     pub(super) const fn stream(events: Arc<[Event]>) -> Self {
-        Self { events, delay: Duration::ZERO, cut: None, usage_is_true: true, length: None }
+        Self { events, delay: Duration::ZERO, cut: None, gate: None, usage_is_true: true, length: None }
     }
 
     /// The same bytes, a few at a time.
@@ -153,6 +158,10 @@ impl Body for ReplyBody {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = self.get_mut();
+        if let Some((_, opened)) = this.out.gate.as_mut().filter(|(after, _)| this.pieces >= *after) {
+            ready!(opened.as_mut().poll(context));
+            this.out.gate = None;
+        }
         ready!(this.poll_pause(context));
         // A cut that never came because there were too few pieces comes at the end.
         let is_over = this.next == this.out.events.len();

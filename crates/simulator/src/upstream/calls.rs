@@ -4,6 +4,7 @@ use super::answer::Usage;
 use super::script::Behaviour;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
 
 /// How far a call has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,11 +77,13 @@ pub enum Keep {
 pub(crate) struct Register {
     keep: Keep,
     calls: Mutex<Calls>,
+    noted: watch::Sender<()>,
 }
 
 impl Register {
-    pub(crate) const fn new(keep: Keep) -> Self {
-        Self { keep, calls: Mutex::new(Calls { count: 0, calls: Vec::new() }) }
+    pub(crate) fn new(keep: Keep) -> Self {
+        let calls = Mutex::new(Calls { count: 0, calls: Vec::new() });
+        Self { keep, calls, noted: watch::Sender::new(()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Calls> {
@@ -109,6 +112,23 @@ impl Register {
         let index = number.checked_sub(forgotten + 1).and_then(|index| usize::try_from(index).ok());
         if let Some(call) = index.and_then(|index| calls.calls.get_mut(index)) {
             change(call);
+        }
+        drop(calls);
+        self.noted.send_replace(());
+    }
+
+    /// The call of this number once it has ended, which may be never.
+    pub(crate) async fn ended(&self, number: u64) -> Call {
+        let mut noted = self.noted.subscribe();
+        loop {
+            // Marked as seen before looking, so that what is noted in between is noticed.
+            noted.borrow_and_update();
+            let found = self.lock().calls.iter().find(|call| call.number == number).cloned();
+            if let Some(call) = found.filter(|call| call.progress != Progress::Running) {
+                return call;
+            }
+            // The sender is our own, so this cannot fail.
+            let _noted = noted.changed().await;
         }
     }
 

@@ -27,6 +27,10 @@ pub(super) async fn handle(state: Arc<State>, request: Request<Incoming>) -> Res
     // A client that is gone before it has sent its body gets an answer that nobody reads.
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let path = head.uri.path();
+    if let Some(number) = path.strip_prefix("/__calls/").and_then(|number| number.parse().ok()) {
+        let call = serde_json::to_value(state.register.ended(number).await);
+        return Ok(whole(StatusCode::OK, &call.unwrap_or_default()));
+    }
     if path.starts_with("/__") {
         return Ok(control(&state, &head.method, path, &body));
     }
@@ -99,7 +103,7 @@ async fn model(state: &Arc<State>, headers: &HeaderMap, kind: Kind<'_>, asked: &
     let (told, extra) = usage_of(behaviour.as_ref());
     let is_fixed = asked.model == FIXED_MODEL;
     let answer = if is_fixed { fixed::answer() } else { Answer::to(asked, extra) };
-    let gate = state.gate.subscribe();
+    let mut gate = state.gate.subscribe();
     let number = state.register.add(|number| Call {
         number,
         route: path.to_owned(),
@@ -119,7 +123,7 @@ async fn model(state: &Arc<State>, headers: &HeaderMap, kind: Kind<'_>, asked: &
     if let Some(refused) = refusal(behaviour.as_ref(), manner, &asked.model) {
         return refuse(refused, guard);
     }
-    wait(behaviour.as_ref(), gate).await;
+    wait(behaviour.as_ref(), &mut gate).await;
     let reply = Reply { number, model: &asked.model, answer: &answer, told: &told, wants_usage: asked.wants_usage };
     let mut out = match (is_fixed && behaviour.is_none(), asked.is_stream) {
         (true, true) => Out::stream(state.fixed.events(api, asked)),
@@ -131,6 +135,11 @@ async fn model(state: &Arc<State>, headers: &HeaderMap, kind: Kind<'_>, asked: &
     if asked.is_stream {
         out.delay = state.options.chunk_delay;
     }
+    if let Some(Behaviour::Gate { after_chunks: Some(after_chunks) }) = behaviour {
+        // The sender lives as long as the server.
+        let opened = async move { gate.changed().await.unwrap_or(()) };
+        out.gate = Some((after_chunks, Box::pin(opened)));
+    }
     let content_type = if asked.is_stream { EVENTS } else { JSON };
     answered(behaviour.as_ref(), out, content_type, guard)
 }
@@ -140,7 +149,7 @@ async fn embed(state: &Arc<State>, headers: &HeaderMap, asked: &Embed) -> Answer
     let (told, _) = usage_of(behaviour.as_ref());
     let input = embeddings::input_tokens(asked);
     let usage = Usage { input, cached: 0, output: 0, reasoning: 0 };
-    let gate = state.gate.subscribe();
+    let mut gate = state.gate.subscribe();
     let number = state.register.add(|number| Call {
         number,
         route: "/v1/embeddings".to_owned(),
@@ -160,7 +169,7 @@ async fn embed(state: &Arc<State>, headers: &HeaderMap, asked: &Embed) -> Answer
     if let Some(refused) = refusal(behaviour.as_ref(), Manner::OpenAi, &asked.model) {
         return refuse(refused, guard);
     }
-    wait(behaviour.as_ref(), gate).await;
+    wait(behaviour.as_ref(), &mut gate).await;
     // Only its shape matters to the one that is replaced or spoilt.
     let answer = Answer { usage, ..fixed::answer() };
     let reply = Reply { number, model: &asked.model, answer: &answer, told: &told, wants_usage: true };
@@ -192,11 +201,11 @@ fn usage_of(behaviour: Option<&Behaviour>) -> (Told, Extra) {
 }
 
 /// What is waited for before the status line.
-async fn wait(behaviour: Option<&Behaviour>, mut gate: tokio::sync::watch::Receiver<u64>) {
+async fn wait(behaviour: Option<&Behaviour>, gate: &mut tokio::sync::watch::Receiver<u64>) {
     match behaviour {
         // The client's end drops us.
         Some(Behaviour::Hang { after_chunks: None }) => std::future::pending().await,
-        Some(Behaviour::Gate) => {
+        Some(Behaviour::Gate { after_chunks: None }) => {
             // The sender lives as long as the server.
             let _opened = gate.changed().await;
         }

@@ -7,6 +7,7 @@
 //! | route | |
 //! | --- | --- |
 //! | `GET /__calls` | every call so far: [`Calls`] |
+//! | `GET /__calls/N` | the call of that number, once it has ended |
 //! | `DELETE /__calls` | forgets their details |
 //! | `POST /__script` | appends a list of [`Line`]s for coming calls |
 //! | `DELETE /__script` | forgets the script |

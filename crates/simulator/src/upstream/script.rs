@@ -24,7 +24,11 @@ pub enum Behaviour {
         reasoning_tokens: u64,
     },
     /// A good answer, once `POST /__open` was called.
-    Gate,
+    Gate {
+        /// A stream waits after so many chunks; before the status line if none is said.
+        #[serde(default)]
+        after_chunks: Option<usize>,
+    },
     /// An error status before the first token.
     Status {
         /// Which.

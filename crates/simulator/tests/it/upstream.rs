@@ -128,6 +128,27 @@ fn a_gate_holds_calls_until_it_is_opened() {
 }
 
 #[test]
+fn a_gate_in_the_middle_holds_a_stream_and_its_end_can_be_waited_for() {
+    play(|mut world| async move {
+        world.script(json!([{"do": "gate", "after_chunks": 2}])).await;
+        let mut other = Client::new(&world.upstream.url);
+        let opening = async {
+            let mut waiting = calls(&mut other).await.unwrap().calls;
+            while waiting.first().is_none_or(|call| call.chunks_sent < 2) {
+                tokio::task::yield_now().await;
+                waiting = calls(&mut other).await.unwrap().calls;
+            }
+            assert_eq!((waiting[0].progress, waiting[0].chunks_sent), (Progress::Running, 2));
+            other.send("POST", "/__open", &[], "").await.unwrap();
+            let ended = other.send("GET", "/__calls/1", &[], "").await.unwrap().json();
+            assert_eq!((&ended["progress"], &ended["chunks_sent"]), (&json!("finished"), &json!(4)));
+        };
+        let (answer, ()) = tokio::join!(world.ask(true), opening);
+        assert_eq!(answer.unwrap().status, 200);
+    });
+}
+
+#[test]
 fn answers_come_wrong_in_every_other_way_that_is_scripted() {
     play(|mut world| async move {
         world.script(json!([{"do": "content_type", "value": "text/html"}])).await;
