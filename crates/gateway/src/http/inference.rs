@@ -28,6 +28,7 @@ use std::time::Duration;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-id");
 const COST: HeaderName = HeaderName::from_static("x-holdfast-cost-cu");
 const BALANCE: HeaderName = HeaderName::from_static("x-holdfast-balance-cu");
+const FIT: &str = "x-holdfast-fit";
 const ON_DISCONNECT: &str = "x-holdfast-on-disconnect";
 /// A stream that has nothing to say says this, so that nobody on the way takes it for dead.
 const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
@@ -91,7 +92,7 @@ pub(super) fn wish(headers: &HeaderMap) -> Result<Wish, ApiError> {
     Ok(Wish {
         key,
         is_retry: text("x-stainless-retry-count")?.is_some_and(|count| count != "0"),
-        fit: text("x-holdfast-fit")? == Some("true"),
+        fit: text(FIT)?.map_or(Ok(false), fit)?,
         if_gone,
         provider_key: text("x-holdfast-provider-key")?.map(Secret::new),
         headers: Headers {
@@ -99,6 +100,15 @@ pub(super) fn wish(headers: &HeaderMap) -> Result<Wish, ApiError> {
             anthropic_beta: text("anthropic-beta")?.map(str::to_owned),
         },
     })
+}
+
+/// Whether a shorter answer is wanted rather than none.
+fn fit(text: &str) -> Result<bool, WireError> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        other => Err(WireError::Malformed(format!("{FIT} is {other:?}; it can be `true` or `false`"))),
+    }
 }
 
 /// What becomes of the answer if its caller goes away.

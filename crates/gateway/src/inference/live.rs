@@ -55,6 +55,8 @@ pub(crate) struct Money {
 struct State {
     /// What it is charged as: that of the attempt which is being made.
     charge: ChargeId,
+    /// Whether money was set aside for it.
+    held: bool,
     head: Option<Head>,
     parts: Vec<Part>,
     bytes: usize,
@@ -76,6 +78,7 @@ impl Live {
     pub(crate) fn new(charge: ChargeId) -> Arc<Self> {
         let state = State {
             charge,
+            held: false,
             head: None,
             parts: Vec::new(),
             bytes: 0,
@@ -96,9 +99,10 @@ impl Live {
         self.changed.send_replace(());
     }
 
-    /// Another attempt is charged as this.
-    pub(crate) fn charged_as(&self, charge: ChargeId) {
-        self.state().charge = charge;
+    /// Money is set aside for it, to be charged as this.
+    pub(crate) fn held_as(&self, charge: ChargeId) {
+        let mut state = self.state();
+        (state.charge, state.held) = (charge, true);
     }
 
     /// There is no answer.
@@ -139,9 +143,15 @@ impl Live {
         self.state().ended
     }
 
-    /// Whether it was answered at all.
+    /// Whether there is no answer.
     pub(crate) fn was_refused(&self) -> bool {
         matches!(self.state().head, Some(Head::Refused(_)))
+    }
+
+    /// Whether it came to nothing before anything was done for it.
+    pub(crate) fn never_began(&self) -> bool {
+        let state = self.state();
+        matches!(state.head, Some(Head::Refused(_))) && !state.held
     }
 
     /// How much memory it takes.

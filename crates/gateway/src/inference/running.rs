@@ -73,12 +73,13 @@ impl Running {
     pub(crate) fn find(&self, ask: &Ask, now: Instant) -> Result<Found, ApiError> {
         let name = name(ask);
         let mut shelf = lock(if ask.wish.key.is_some() { &self.keyed } else { &self.unkeyed });
-        let known = shelf.answers.get(&name).filter(|shelved| !shelved.live.was_refused());
+        let known = shelf.answers.get(&name).filter(|shelved| !shelved.live.never_began());
+        let joins = |shelved: &Shelved| (ask.wish.key.is_some() || ask.wish.is_retry) && !shelved.live.was_refused();
         match known {
             Some(shelved) if ask.wish.key.is_some() && shelved.fingerprint != ask.fingerprint => {
                 Err(Refusal::KeyReused.into())
             }
-            Some(shelved) if ask.wish.key.is_some() || ask.wish.is_retry => Ok(Found::Known(Arc::clone(&shelved.live))),
+            Some(shelved) if joins(shelved) => Ok(Found::Known(Arc::clone(&shelved.live))),
             Some(_) | None => {
                 let live = Live::new(ask.charge);
                 let shelved = Shelved { fingerprint: ask.fingerprint, live: Arc::clone(&live), put_at: now };

@@ -22,7 +22,9 @@ use crate::tokens::{self, Family, Shape};
 use crate::wire::error::WireError;
 use crate::wire::ids;
 use bytes::Bytes;
-use holdfast_adapters::providers::{Call, Dialect, Piece, PieceStream, Pool, ProviderError, Reply, Reported};
+use holdfast_adapters::providers::{
+    Call, Delivery, Dialect, Piece, PieceStream, Pool, ProviderError, Reply, Reported, Tokens,
+};
 use holdfast_domain::charge::{self, Actual, Charge, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{ChargeId, CreditUnit, Event, Rounding, Usage};
 use holdfast_engine::{Clock, Command, Outcome, Receipt, Refusal, Request, TTL_DEFAULT, View};
@@ -93,7 +95,7 @@ impl Inference {
             failpoint::pass("inference.before_reserve");
             let (quote, held) = self.reserve(&ask, quote).await?;
             failpoint::pass("inference.after_reserve");
-            live.charged_as(held.charge);
+            live.held_as(held.charge);
             (quote, Some(held))
         };
         let job = Job { ask, quote, family, pool, live: Arc::clone(live), held };
@@ -225,7 +227,15 @@ impl Inference {
         };
         let shows_usage = call.asks_for_usage() || job.ask.dialect != Dialect::ChatCompletions;
         failpoint::pass("inference.before_call");
-        match job.pool.call(call).await {
+        let if_gone = job.ask.wish.if_gone;
+        let called = tokio::select! {
+            called = job.pool.call(call) => called,
+            // Nothing has come yet, so nothing is charged. An answer that is no stream is always waited for.
+            () = job.live.deserted(), if if_gone == IfGone::Cancel && job.ask.delivery == Delivery::Stream => {
+                Err(ProviderError::BrokeOff { reason: "its caller went away before it began".to_owned() })
+            }
+        };
+        match called {
             Ok(answered) => match answered.reply {
                 Reply::Whole(whole) => {
                     let text = || whole.text();
@@ -293,9 +303,12 @@ impl Inference {
         whole: bool,
     ) -> Result<Option<Money>, ApiError> {
         let Some(held) = job.held else { return Ok(None) };
-        // Counting costs more than all the rest, so it is done only where the provider's word does not settle it.
-        let settled = whole && matches!(reported, Reported::Tokens(_));
+        // Counting costs more than all the rest, so it is done only where the provider's word does not settle it. One who
+        // says that words came of nothing is not believed.
+        let told = |tokens: &Tokens| tokens.all_output() > 0 || job.ask.dialect == Dialect::Embeddings;
+        let settled = whole && matches!(reported, Reported::Tokens(tokens) if told(tokens));
         let output = if settled { 0 } else { tokens::count_text(job.family, &text()) };
+        let whole = settled || (whole && output == 0);
         let delivered = Delivered { input: job.quote.counted, output, whole };
         let (usage, source) = settle::usage(reported, delivered);
         failpoint::pass("inference.before_commit");
@@ -467,7 +480,7 @@ fn flag(job: &Job, reported: &Reported, clamped: bool) {
         (_, true) => "more usage than was held for; charged the hold",
         (Reported::Missing, false) => "no usage; charged the counted tokens",
         (Reported::Nonsense(_), false) => "usage that cannot be; charged the counted tokens",
-        (Reported::Tokens(_), false) => "usage of an answer that broke off; charged what was delivered",
+        (Reported::Tokens(_), false) => "usage that is not what was delivered; charged what was",
     };
     crate::terminal::note(&format!("request {}: the provider of {:?} reported {what}", job.charge(), job.ask.model));
 }

@@ -15,6 +15,7 @@ mod http_tokens;
 mod http_world;
 mod inference;
 mod inference_again;
+mod inference_findings;
 mod inference_leaving;
 mod inference_money;
 mod inference_world;
