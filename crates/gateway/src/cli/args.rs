@@ -21,8 +21,8 @@ Commands ask the server of the data directory if one runs, and else open the dir
 Exit codes: 0 done, 1 refused or failed (error[CODE] on standard error), 2 not understood.";
 
 const SERVE_SETTINGS: &str = "\
-Prints one line `listening on http://ADDR` when it is ready to answer. /docs describes the API, /health, /ready and /metrics
-the server.
+Prints one line `listening on http://ADDR` when it is ready to answer. The first start of a data directory then prints an
+admin key, once. /docs describes the API, /console is the operator's page, /health, /ready and /metrics watch the server.
 
 From the environment:
   HOLDFAST_JWKS                 a file or https URL of public keys (JWKS) whose tokens are trusted besides our own
@@ -103,7 +103,7 @@ pub(super) struct Serve {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Keys {
-    /// Make an API key that spends from an account, and print it this once
+    /// Make an API key that spends from an account, or an admin key, and print it this once
     New(NewKey),
     /// API keys in the order in which they were made
     List {
@@ -128,8 +128,11 @@ pub(super) enum Keys {
 #[derive(Debug, Args)]
 pub(super) struct NewKey {
     /// The account that it spends from
-    #[arg(long)]
-    pub(super) account: String,
+    #[arg(long, required_unless_present = "admin")]
+    pub(super) account: Option<String>,
+    /// An admin key: it operates the server and spends nothing
+    #[arg(long, conflicts_with_all = ["account", "scope", "daily_limit_cu", "total_limit_cu"])]
+    pub(super) admin: bool,
     /// To know it by
     #[arg(long)]
     pub(super) name: Option<String>,

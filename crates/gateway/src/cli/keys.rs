@@ -42,7 +42,7 @@ fn make(new: &NewKey) -> Value {
         ("expires_s", json!(new.expires)),
         ("daily_limit_cu", json!(new.daily_limit_cu)),
         ("total_limit_cu", json!(new.total_limit_cu)),
-        ("scopes", json!(new.scope)),
+        ("scopes", if new.admin { json!(["admin"]) } else { json!(new.scope) }),
     ];
     requests::request("key_new", fields)
 }

@@ -6,11 +6,11 @@
 mod connection;
 mod lines;
 mod socket;
+mod welcome;
 
 use crate::config::FileConfig;
 use crate::failure::Failure;
 use crate::http::{self, AppState, Gate, HttpSettings, Listener};
-use crate::identity::Origin;
 use crate::inference::{self, Inference};
 use crate::node::{self, Node};
 use crate::prices::{IfMissing, Looked, Prices};
@@ -28,6 +28,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use welcome::Welcome;
 
 pub(crate) use socket::path as socket_path;
 
@@ -85,9 +86,9 @@ pub(crate) fn serve(data: &Path, settings: &Settings, http: &HttpSettings, confi
     // They end with the runtime.
     let _watching = runtime.spawn(prices.watch(tell_of_prices));
     let _warm = runtime.spawn_blocking(tokens::warm_up);
-    greet(data, &state);
+    let welcome = Welcome::prepare(data, &state.identity)?;
     gate.open(http::app(&state), state);
-    let ready = Ready { listener, socket: &socket, address: address.to_string() };
+    let ready = Ready { listener, socket: &socket, url: format!("http://{address}"), welcome };
     let ended = runtime.block_on(async {
         let ended = listen(ready, service, stop).await;
         let grace = if matches!(ended, Ok(Ended::Failed(_))) { FAILURE_GRACE } else { HTTP_GRACE };
@@ -123,32 +124,16 @@ fn tell_of_prices(looked: &Looked) {
     }
 }
 
-/// Says after a first start what to do next. No secret is printed: a log is read by many.
-fn greet(data: &Path, state: &AppState) {
-    if state.identity.signing.origin == Origin::Found {
-        return;
-    }
-    let data = data.display();
-    terminal::note(&format!("first start: made a signing key in {data}/identity, which only this user can read"));
-    for (command, what) in [
-        ("token --role admin", "prints an admin token for /api/v1/admin, good for 5 minutes"),
-        ("token --role service", "prints a service token for /api/v1/reservations"),
-        ("mint ACCOUNT 100 --reason TEXT", "credits an account"),
-        ("keys new --account ACCOUNT", "prints an API key that spends from it, once"),
-    ] {
-        terminal::note(&format!("  holdfast --data {data} {command:<32} {what}"));
-    }
-}
-
 /// What callers are waited for on.
 struct Ready<'a> {
     listener: StdListener,
     socket: &'a Socket,
-    address: String,
+    url: String,
+    welcome: Option<Welcome>,
 }
 
 async fn listen(ready: Ready<'_>, service: Arc<Service>, stop: watch::Sender<bool>) -> Result<Ended, Failure> {
-    let Ready { listener, socket, address } = ready;
+    let Ready { listener, socket, url, welcome } = ready;
     let listener = UnixListener::from_std(listener).map_err(|error| socket.failure(error))?;
     let signal_of = |kind| signal(kind).map_err(Failure::io("listen for signals"));
     let mut signals = [signal_of(SignalKind::terminate())?, signal_of(SignalKind::interrupt())?];
@@ -156,7 +141,9 @@ async fn listen(ready: Ready<'_>, service: Arc<Service>, stop: watch::Sender<boo
     // Every connection is in this set, and the set is waited for below.
     let mut connections = JoinSet::new();
     terminal::note(&format!("commands are taken on {}", socket.path().display()));
-    terminal::say(&format!("listening on http://{address}"));
+    terminal::say(&format!("listening on {url}"));
+    // It writes to the disk, and may die with the process: the next start tells another key then.
+    let _telling = tokio::task::spawn_blocking(move || welcome.map(|welcome| welcome.tell(&url)));
     let ended = loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {

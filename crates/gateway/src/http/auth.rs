@@ -1,4 +1,4 @@
-//! The three kinds of callers as extractors. A handler that takes one of them cannot be reached without it.
+//! The kinds of callers as extractors. A handler that takes one of them cannot be reached without it.
 //!
 //! # Invariants
 //! - A request has at most one credential, and a credential of one kind is worth nothing where another is wanted.
@@ -7,7 +7,7 @@ use super::AppState;
 use super::error::ApiError;
 use super::limits::Credential;
 use super::outer::Peer;
-use crate::identity::api_key::looks_like_one;
+use crate::identity::api_key::Kind;
 use crate::identity::{AuthError, KeyRecord, Role, Scope, Verified};
 use axum::extract::FromRequestParts;
 use axum::http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
@@ -19,6 +19,7 @@ use std::sync::Arc;
 const BEARER: &str = "Bearer ";
 const TOKENS: &str = "a signed service token";
 const KEYS: &str = "an API key";
+const ADMIN: &str = "an admin token or an admin key";
 /// A subprotocol of this beginning is an API key: a browser can send no header with a WebSocket.
 const KEY_PROTOCOL: &str = "holdfast.key.";
 
@@ -28,10 +29,13 @@ pub(crate) struct Service {
     pub(crate) subject: Label,
 }
 
-/// An operator, with a token of the role `admin`.
-#[derive(Debug, Clone, Copy)]
+/// An operator, with a token of the role `admin` or an admin key.
+#[derive(Debug, Clone)]
 pub(crate) struct Admin {
+    /// The token's subject, or the key's id.
     pub(crate) subject: Label,
+    /// The key, if it is one: what is begun with it ends when it is revoked.
+    pub(crate) key: Option<Arc<KeyRecord>>,
 }
 
 /// A customer's program, with an API key. Its record can be had only by saying what for.
@@ -56,6 +60,7 @@ pub(crate) struct SocketKey {
 enum Sent<'a> {
     Token(&'a str),
     ApiKey(&'a str),
+    AdminKey(&'a str),
 }
 
 /// The one credential of a request.
@@ -74,24 +79,29 @@ fn bearer(value: &HeaderValue) -> Result<Sent<'_>, AuthError> {
     if text.is_empty() || text.contains([' ', '\t', ',']) {
         return Err(AuthError::Malformed);
     }
-    Ok(if looks_like_one(text) { Sent::ApiKey(text) } else { Sent::Token(text) })
+    Ok(match Kind::of(text) {
+        Some(Kind::Live) => Sent::ApiKey(text),
+        Some(Kind::Admin) => Sent::AdminKey(text),
+        None => Sent::Token(text),
+    })
 }
 
 fn key(value: &HeaderValue) -> Result<Sent<'_>, AuthError> {
-    value.to_str().map(Sent::ApiKey).map_err(|_| AuthError::Malformed)
+    let text = value.to_str().map_err(|_| AuthError::Malformed)?;
+    Ok(if Kind::of(text) == Some(Kind::Admin) { Sent::AdminKey(text) } else { Sent::ApiKey(text) })
 }
 
 async fn token(state: &AppState, headers: &HeaderMap) -> Result<Verified, AuthError> {
     match sent(headers)? {
         Sent::Token(text) => state.verifier.verify(text).await,
-        Sent::ApiKey(_) => Err(AuthError::WrongKind(TOKENS)),
+        Sent::ApiKey(_) | Sent::AdminKey(_) => Err(AuthError::WrongKind(TOKENS)),
     }
 }
 
 fn api_key(state: &AppState, headers: &HeaderMap) -> Result<Arc<KeyRecord>, AuthError> {
     match sent(headers)? {
         Sent::ApiKey(text) => state.identity.keys.verify(text),
-        Sent::Token(_) => Err(AuthError::WrongKind(KEYS)),
+        Sent::Token(_) | Sent::AdminKey(_) => Err(AuthError::WrongKind(KEYS)),
     }
 }
 
@@ -105,13 +115,31 @@ fn socket_key(state: &AppState, headers: &HeaderMap) -> Result<SocketKey, AuthEr
     if keys.next().is_some() || headers.contains_key(AUTHORIZATION) || headers.contains_key("x-api-key") {
         return Err(AuthError::Several);
     }
+    if Kind::of(text) == Some(Kind::Admin) {
+        return Err(AuthError::WrongKind(KEYS));
+    }
     Ok(SocketKey { record: state.identity.keys.verify(text)?, from_protocol: true })
 }
 
-/// The subject of an admin's token that was sent in a form.
-pub(super) async fn admin_of(text: &str, parts: &Parts, state: &AppState) -> Result<Label, ApiError> {
-    let verified = state.verifier.verify(text).await.map_err(|error| refuse(state, parts, error))?;
-    only(verified, Role::Admin, parts, state)
+/// The operator whose token or key was sent in a form.
+pub(super) async fn admin_of(text: &str, parts: &Parts, state: &AppState) -> Result<Admin, ApiError> {
+    match Kind::of(text) {
+        Some(Kind::Admin) => with_admin_key(text, parts, state),
+        Some(Kind::Live) => Err(refuse(state, parts, AuthError::WrongKind(ADMIN))),
+        None => {
+            let verified = state.verifier.verify(text).await.map_err(|error| refuse(state, parts, error))?;
+            only(verified, Role::Admin, parts, state).map(|subject| Admin { subject, key: None })
+        }
+    }
+}
+
+fn with_admin_key(text: &str, parts: &Parts, state: &AppState) -> Result<Admin, ApiError> {
+    let key = state.identity.keys.verify(text).map_err(|error| refuse(state, parts, error))?;
+    if !key.scopes.allow(Scope::Admin) {
+        return Err(refuse(state, parts, AuthError::Scope(Scope::Admin)));
+    }
+    state.limits.credential(Credential::ApiKey(key.id)).map_err(ApiError::RateLimited)?;
+    Ok(Admin { subject: key.id, key: Some(key) })
 }
 
 /// What is answered to a bad credential: too many of them from one address are not even refused any more.
@@ -125,11 +153,6 @@ fn refuse(state: &AppState, parts: &Parts, error: AuthError) -> ApiError {
 }
 
 /// The subject of a token of exactly this role.
-async fn with_role(parts: &Parts, state: &AppState, role: Role) -> Result<Label, ApiError> {
-    let verified = token(state, &parts.headers).await.map_err(|error| refuse(state, parts, error))?;
-    only(verified, role, parts, state)
-}
-
 fn only(verified: Verified, role: Role, parts: &Parts, state: &AppState) -> Result<Label, ApiError> {
     if verified.role != role {
         let needed = match role {
@@ -146,7 +169,8 @@ impl FromRequestParts<AppState> for Service {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        Ok(Self { subject: with_role(parts, state, Role::Service).await? })
+        let verified = token(state, &parts.headers).await.map_err(|error| refuse(state, parts, error))?;
+        Ok(Self { subject: only(verified, Role::Service, parts, state)? })
     }
 }
 
@@ -154,7 +178,10 @@ impl FromRequestParts<AppState> for Admin {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        Ok(Self { subject: with_role(parts, state, Role::Admin).await? })
+        match sent(&parts.headers).map_err(|error| refuse(state, parts, error))? {
+            Sent::Token(text) | Sent::AdminKey(text) => admin_of(text, parts, state).await,
+            Sent::ApiKey(_) => Err(refuse(state, parts, AuthError::WrongKind(ADMIN))),
+        }
     }
 }
 

@@ -40,7 +40,7 @@ impl Access {
         match self {
             Self::Anybody => None,
             Self::Service => Some("service token"),
-            Self::Admin => Some("admin token"),
+            Self::Admin => Some("admin token or key"),
             Self::ApiKey => Some("API key"),
         }
     }
@@ -148,7 +148,7 @@ pub(super) fn describe(operations: &[&[Operation]]) -> Bytes {
             "Error": error_schema(), "OpenAiError": open_ai_error_schema(), "AnthropicError": anthropic_error_schema(),
         }, "securitySchemes": {
             "service": bearer("a token with the role `service`: `holdfast token --role service`"),
-            "admin": bearer("a token with the role `admin`: `holdfast token --role admin`"),
+            "admin": bearer("an admin key, or a token with the role `admin`: `holdfast token --role admin`"),
             "apiKey": { "type": "http", "scheme": "bearer", "description": "an API key: `holdfast keys new --account ID`" },
         }},
     });

@@ -41,9 +41,9 @@ const MINTED: &[Field] = &[
 
 const API_KEY: &[Field] = &[
     field("id", Kind::Text, Place::Required, "the key's id"),
-    field("account_id", Kind::Text, Place::Required, "the account that it spends from"),
+    field("account_id", Kind::Text, Place::Optional, "the account that it spends from; none of an admin key"),
     field("hint", Kind::Text, Place::Required, "its first characters"),
-    field("scopes", Kind::Texts, Place::Required, "inference, read"),
+    field("scopes", Kind::Texts, Place::Required, "inference and read, or admin alone"),
     field("daily_limit_cu", Kind::Amount, Place::Optional, "the most that it may spend a day"),
     field("total_limit_cu", Kind::Amount, Place::Optional, "the most that it may ever spend"),
     field("expires_at", Kind::Moment, Place::Optional, "when it ends by itself"),
@@ -225,12 +225,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
         access: Access::Admin,
         parameters: &[],
         body: &[
-            field("account_id", Kind::Text, Place::Required, "the account that it spends from"),
+            field("account_id", Kind::Text, Place::Optional, "the account that it spends from; none for an admin key"),
             field("name", Kind::Text, Place::Optional, "to know it by"),
             field("expires_s", Kind::Count, Place::Optional, "how long it lives, in seconds; for ever if not said"),
             field("daily_limit_cu", Kind::Amount, Place::Optional, "the most that it may spend a day"),
             field("total_limit_cu", Kind::Amount, Place::Optional, "the most that it may ever spend"),
-            field("scopes", Kind::Texts, Place::Optional, "inference, read; all if not said"),
+            field("scopes", Kind::Texts, Place::Optional, "inference, read (both if not said), or admin alone"),
         ],
         status: 201,
         answer: API_KEY,

@@ -4,7 +4,7 @@
 //! - What is in memory is what is durable: a key works only after it is stored, and a revoked one stops at once.
 
 use super::api_key::{self, KeyHash};
-use super::key_store::{KeyRecord, KeyStore, Scopes};
+use super::key_store::{KeyRecord, KeyStore, Scope, Scopes};
 use super::{AuthError, IdentityError, now};
 use crate::wire::ids;
 use holdfast_domain::{CreditUnit, Label, OwnerId, Reason, Span};
@@ -20,6 +20,11 @@ pub(crate) struct NewKey {
     pub(crate) total_limit: Option<CreditUnit>,
     /// How long it lives; for ever if not said.
     pub(crate) life: Option<Span>,
+}
+
+/// Who holds an admin's key, where nobody is named.
+pub(crate) fn operator() -> OwnerId {
+    "operator".parse().expect("a plain word")
 }
 
 /// The keys of a data directory.
@@ -63,7 +68,7 @@ impl KeyRing {
     pub(crate) fn make(&self, new: NewKey) -> Result<(String, Arc<KeyRecord>), IdentityError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let made_at = now();
-        let text = api_key::generate().map_err(IdentityError::io("make a key"))?;
+        let text = api_key::generate(new.scopes.kind()).map_err(IdentityError::io("make a key"))?;
         let hash = api_key::hash(&text).ok_or_else(|| IdentityError::Store("a new key is not sound".to_owned()))?;
         let NewKey { account, name, scopes, daily_limit, total_limit, life } = new;
         let record = Arc::new(KeyRecord {
@@ -82,6 +87,23 @@ impl KeyRing {
         self.store.add(&record)?;
         self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(hash, Arc::clone(&record));
         Ok((text, record))
+    }
+
+    /// The first admin key of a data directory, until somebody was told one: whoever dies between making and telling it
+    /// has the next start make another.
+    pub(crate) fn first_admin_key(&self) -> Result<Option<String>, IdentityError> {
+        if self.store.first_key_is_told()? {
+            return Ok(None);
+        }
+        let name = "first start".parse().ok();
+        let scopes = Scopes::of(&[Scope::Admin.to_string()])?;
+        let new = NewKey { account: operator(), name, scopes, daily_limit: None, total_limit: None, life: None };
+        self.make(new).map(|(text, _)| Some(text))
+    }
+
+    /// Remembers that the first admin key was told: no other is made.
+    pub(crate) fn tell_first_key(&self) -> Result<(), IdentityError> {
+        self.store.tell_first_key()
     }
 
     /// Revokes a key, at once and for ever. Again is no error.
@@ -163,9 +185,32 @@ mod tests {
         let ring = open(data.path());
         let (text, _) = ring.make(new("alice", Some(Span::from_millis(0)))).unwrap();
         assert_eq!(ring.verify(&text), Err(AuthError::KeyExpired));
-        assert_eq!(ring.verify(&api_key::generate().unwrap()), Err(AuthError::UnknownKey));
+        assert_eq!(ring.verify(&api_key::generate(api_key::Kind::Live).unwrap()), Err(AuthError::UnknownKey));
         assert_eq!(ring.verify("hf_live_"), Err(AuthError::UnknownKey));
         assert!(ring.find("key_none".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn the_first_admin_key_is_made_until_it_is_told() {
+        let data = tempfile::tempdir().unwrap();
+        let lost = open(data.path()).first_admin_key().unwrap().unwrap();
+        let ring = open(data.path());
+        let key = ring.first_admin_key().unwrap().unwrap();
+        assert_ne!(lost, key);
+        let record = ring.verify(&key).unwrap();
+        assert!(record.scopes.allow(Scope::Admin) && !record.scopes.allow(Scope::Inference));
+        ring.tell_first_key().unwrap();
+        for ring in [ring, open(data.path())] {
+            assert_eq!(ring.first_admin_key().unwrap(), None);
+            assert!(ring.verify(&key).is_ok());
+        }
+    }
+
+    #[test]
+    fn admin_stands_alone_among_the_scopes() {
+        assert_eq!(Scopes::of(&[""; 0]).unwrap().names(), ["inference", "read"]);
+        assert_eq!(Scopes::of(&["admin", "admin"]).unwrap().names(), ["admin"]);
+        assert!(Scopes::of(&["admin", "read"]).is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Where API keys are kept, as a port: the store is the truth, what is in memory follows from it.
 
 use super::IdentityError;
-use super::api_key::KeyHash;
+use super::api_key::{KeyHash, Kind};
 use holdfast_domain::{CreditUnit, Label, OwnerId, Reason, Timestamp};
 use std::fmt;
 use std::str::FromStr;
@@ -13,10 +13,14 @@ pub(crate) enum Scope {
     Inference,
     /// Balances and the key itself.
     Read,
+    /// Operating the server, and nothing else.
+    Admin,
 }
 
 impl Scope {
-    pub(crate) const ALL: [Self; 2] = [Self::Inference, Self::Read];
+    const ALL: [Self; 3] = [Self::Inference, Self::Read, Self::Admin];
+    /// Those of a key for which none is named.
+    const USUAL: [Self; 2] = [Self::Inference, Self::Read];
 }
 
 impl fmt::Display for Scope {
@@ -24,6 +28,7 @@ impl fmt::Display for Scope {
         f.write_str(match self {
             Self::Inference => "inference",
             Self::Read => "read",
+            Self::Admin => "admin",
         })
     }
 }
@@ -33,24 +38,36 @@ impl FromStr for Scope {
 
     fn from_str(text: &str) -> Result<Self, IdentityError> {
         let found = Self::ALL.into_iter().find(|scope| scope.to_string() == text);
-        found.ok_or_else(|| IdentityError::BadKey(format!("there is no scope {text:?}: they are inference and read")))
+        let refused =
+            || IdentityError::BadKey(format!("there is no scope {text:?}: they are inference, read and admin"));
+        found.ok_or_else(refused)
     }
 }
 
-/// A set of scopes, never empty.
+/// A set of scopes, never empty. `admin` stands alone: no credential both operates and spends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scopes(Vec<Scope>);
 
 impl Scopes {
-    /// These scopes; all of them if none is named.
+    /// These scopes; those of a customer's key if none is named.
     pub(crate) fn of(names: &[impl AsRef<str>]) -> Result<Self, IdentityError> {
         let named = names.iter().map(|name| name.as_ref().parse()).collect::<Result<Vec<Scope>, _>>()?;
-        let named = if named.is_empty() { Scope::ALL.to_vec() } else { named };
+        let named = if named.is_empty() { Scope::USUAL.to_vec() } else { named };
+        if named.contains(&Scope::Admin) && named.iter().any(|scope| *scope != Scope::Admin) {
+            return Err(IdentityError::BadKey(
+                "the scope admin stands alone: make another key for the others".to_owned(),
+            ));
+        }
         Ok(Self(Scope::ALL.into_iter().filter(|scope| named.contains(scope)).collect()))
     }
 
     pub(crate) fn allow(&self, scope: Scope) -> bool {
         self.0.contains(&scope)
+    }
+
+    /// What a key of these scopes is for.
+    pub(crate) fn kind(&self) -> Kind {
+        if self.allow(Scope::Admin) { Kind::Admin } else { Kind::Live }
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -65,6 +82,7 @@ pub(crate) struct KeyRecord {
     pub(crate) hash: KeyHash,
     /// Its first characters, to know it by.
     pub(crate) hint: String,
+    /// The account that it spends from. An admin's key spends nothing: of that it is who holds it.
     pub(crate) account: OwnerId,
     pub(crate) name: Option<Reason>,
     pub(crate) scopes: Scopes,
@@ -83,4 +101,8 @@ pub(crate) trait KeyStore: Send + Sync {
     fn add(&self, record: &KeyRecord) -> Result<(), IdentityError>;
     /// Marks a record as revoked, unless it is already. It is durable when this returns.
     fn revoke(&self, id: Label, at: Timestamp) -> Result<(), IdentityError>;
+    /// Whether the first admin key was told to somebody.
+    fn first_key_is_told(&self) -> Result<bool, IdentityError>;
+    /// Remembers that it was. It is durable when this returns.
+    fn tell_first_key(&self) -> Result<(), IdentityError>;
 }

@@ -24,11 +24,11 @@ mod token;
 mod verifier;
 
 pub(crate) use error::IdentityError;
-pub(crate) use key_ring::{KeyRing, NewKey};
+pub(crate) use key_ring::{KeyRing, NewKey, operator};
 pub(crate) use key_store::{KeyRecord, Scope, Scopes};
 pub(crate) use peer_keys::{PeerKeys, Source};
 pub(crate) use refusal::AuthError;
-pub(crate) use signing_keys::{Origin, SigningKeys};
+pub(crate) use signing_keys::SigningKeys;
 pub(crate) use token::{LIFE_MAX_S, Role};
 pub(crate) use verifier::{Verified, Verifier};
 

@@ -37,17 +37,9 @@ struct SigningKey {
     y: String,
 }
 
-/// Whether keys were made just now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    Made,
-    Found,
-}
-
 /// The keys of a data directory, newest first.
 pub(crate) struct SigningKeys {
     dir: PathBuf,
-    pub(crate) origin: Origin,
     keys: RwLock<Arc<Vec<SigningKey>>>,
 }
 
@@ -57,7 +49,7 @@ impl SigningKeys {
         let dir = data.join("identity");
         let keys = load(&dir)?;
         let found = (!keys.is_empty()).then(|| RwLock::new(Arc::new(keys)));
-        Ok(found.map(|keys| Self { dir, origin: Origin::Found, keys }))
+        Ok(found.map(|keys| Self { dir, keys }))
     }
 
     /// The keys that are there, or a first one. The caller holds the data directory's lock.
@@ -69,7 +61,7 @@ impl SigningKeys {
         durable::make_dir(&dir)?;
         make(&dir, now())?;
         let keys = RwLock::new(Arc::new(load(&dir)?));
-        Ok(Self { dir, origin: Origin::Made, keys })
+        Ok(Self { dir, keys })
     }
 
     /// Makes a key that signs from now on, and removes those that verify no more. The new key's name.
@@ -174,11 +166,9 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         assert!(SigningKeys::open(data.path()).unwrap().is_none());
         let made = SigningKeys::open_or_make(data.path()).unwrap();
-        assert_eq!(made.origin, Origin::Made);
         let first = made.published()["keys"][0]["kid"].as_str().unwrap().to_owned();
         let second = made.rotate().unwrap();
         let found = SigningKeys::open(data.path()).unwrap().unwrap();
-        assert_eq!(found.origin, Origin::Found);
         for keys in [&made, &found] {
             assert_eq!(keys.published()["keys"].as_array().unwrap().len(), 2);
             assert!(keys.find(&first).is_some() && keys.find(&second).is_some() && keys.find("other").is_none());

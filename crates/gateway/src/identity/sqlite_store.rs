@@ -8,6 +8,9 @@ use rusqlite::{Connection, Row, params};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// What stands in `told` when the first admin key was shown.
+const FIRST_KEY: &str = "first admin key";
+
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = FULL;
@@ -24,6 +27,7 @@ const SCHEMA: &str = "
         expires_at INTEGER,
         revoked_at INTEGER
     ) STRICT;
+    CREATE TABLE IF NOT EXISTS told (what TEXT PRIMARY KEY) STRICT;
 ";
 
 /// The store in a data directory.
@@ -90,6 +94,16 @@ impl KeyStore for SqliteStore {
             "UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL",
             params![id.as_str(), at.millis().cast_signed()],
         )?;
+        Ok(())
+    }
+
+    fn first_key_is_told(&self) -> Result<bool, IdentityError> {
+        let count = "SELECT count(*) FROM told WHERE what = ?1";
+        Ok(self.connection().query_row(count, [FIRST_KEY], |row| row.get::<_, i64>(0))? > 0)
+    }
+
+    fn tell_first_key(&self) -> Result<(), IdentityError> {
+        self.connection().execute("INSERT OR IGNORE INTO told VALUES (?1)", [FIRST_KEY])?;
         Ok(())
     }
 }

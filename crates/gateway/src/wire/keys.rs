@@ -5,7 +5,8 @@ use super::error::{Problem, WireError};
 use super::parse;
 use super::question::page;
 use super::time::Moment;
-use crate::identity::{KeyRecord, NewKey, Scopes};
+use crate::identity::api_key::Kind;
+use crate::identity::{IdentityError, KeyRecord, NewKey, Scopes, operator};
 use holdfast_domain::{CreditUnit, Label, OwnerId, Span};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,7 +20,7 @@ const LIFE_MAX_S: u64 = 10 * 366 * 24 * 60 * 60;
 pub(crate) enum KeysBody {
     KeyNew {
         #[serde(rename = "account_id", alias = "account")]
-        account: String,
+        account: Option<String>,
         name: Option<String>,
         expires_s: Option<u64>,
         daily_limit_cu: Option<Value>,
@@ -56,10 +57,17 @@ impl KeysBody {
         Ok(match self {
             Self::KeyNew { account, name, expires_s, daily_limit_cu, total_limit_cu, scopes } => {
                 let limit = |field, value: Option<Value>| value.map(|value| parse::amount(field, &value)).transpose();
+                let scopes = Scopes::of(&scopes.unwrap_or_default())?;
+                let account = holder(scopes.kind(), account.as_deref())?;
+                if scopes.kind() == Kind::Admin && (daily_limit_cu.is_some() || total_limit_cu.is_some()) {
+                    return Err(
+                        IdentityError::BadKey("an admin key spends nothing, so it has no limits".to_owned()).into()
+                    );
+                }
                 KeysTask::Make(NewKey {
-                    account: parse::id("account", &account)?,
+                    account,
                     name: name.map(|name| name.parse().map_err(|error| bad("name", &error))).transpose()?,
-                    scopes: Scopes::of(&scopes.unwrap_or_default())?,
+                    scopes,
                     daily_limit: limit("daily_limit_cu", daily_limit_cu)?,
                     total_limit: limit("total_limit_cu", total_limit_cu)?,
                     life: expires_s.map(life).transpose()?,
@@ -74,6 +82,18 @@ impl KeysBody {
             Self::KeyRevoke { id } => KeysTask::Revoke(parse::id("id", &id)?),
             Self::SigningKeyRotate {} => KeysTask::Rotate,
         })
+    }
+}
+
+/// Whose a key is.
+fn holder(kind: Kind, account: Option<&str>) -> Result<OwnerId, Problem> {
+    match (kind, account) {
+        (Kind::Live, Some(account)) => Ok(parse::id("account", account)?),
+        (Kind::Live, None) => Err(WireError::Malformed("`account_id` is missing".to_owned()).into()),
+        (Kind::Admin, None) => Ok(operator()),
+        (Kind::Admin, Some(_)) => {
+            Err(IdentityError::BadKey("an admin key spends from no account: leave it out".to_owned()).into())
+        }
     }
 }
 
@@ -113,7 +133,8 @@ pub(crate) enum KeysAnswer {
 pub(crate) struct KeyBody {
     pub(crate) id: Shown<Label>,
     hint: String,
-    account_id: Shown<OwnerId>,
+    /// None of an admin key.
+    account_id: Option<Shown<OwnerId>>,
     name: Option<String>,
     scopes: Vec<String>,
     daily_limit_cu: Option<Shown<CreditUnit>>,
@@ -128,7 +149,7 @@ impl From<&KeyRecord> for KeyBody {
         Self {
             id: Shown(record.id),
             hint: format!("{}…", record.hint),
-            account_id: Shown(record.account),
+            account_id: (record.scopes.kind() == Kind::Live).then_some(Shown(record.account)),
             name: record.name.as_ref().map(|name| name.as_str().to_owned()),
             scopes: record.scopes.names(),
             daily_limit_cu: record.daily_limit.map(Shown),

@@ -49,7 +49,7 @@ fn an_operator_logs_in_looks_and_logs_out() {
     assert!(is_sent_to_log_in(&browser().get(site.url("/console")).send().unwrap()));
     let form = browser().get(site.url("/console/login")).send().unwrap();
     assert_eq!((form.status().as_u16(), header(&form, "referrer-policy")), (200, "same-origin"));
-    assert!(form.text().unwrap().contains("<label for=\"token\">Admin token</label>"));
+    assert!(form.text().unwrap().contains("<label for=\"token\">Admin key or token</label>"));
 
     let cookie = cookie(&site);
     let page = get(&site, "/console", &cookie);

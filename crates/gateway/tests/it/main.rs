@@ -8,6 +8,7 @@ mod commands;
 mod console;
 mod damage;
 mod failing_disk;
+mod first_start;
 mod http_billing;
 mod http_keys;
 mod http_server;

@@ -120,7 +120,7 @@ impl World {
         let socket = self.data().join("holdfast.sock");
         let url = line.trim_end().strip_prefix("listening on ").map(str::to_owned);
         assert!(url.as_ref().is_some_and(|url| url.starts_with("http://")), "{line:?} {:?}", child.wait());
-        Server { child, socket, url: url.unwrap(), _stdout: stdout }
+        Server { child, socket, url: url.unwrap(), stdout }
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct Server {
     child: Child,
     socket: PathBuf,
     url: String,
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -165,6 +165,23 @@ impl Server {
         let (status, said) = self.wait();
         assert_eq!(status.code(), Some(0), "{said}");
         said
+    }
+
+    /// The next line that it says on standard output; empty when it says no more.
+    pub(crate) fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Stops it; the rest of what it said on standard output, and all that it said on standard error.
+    pub(crate) fn stop_and_hear(mut self) -> (String, String) {
+        self.signal(Signal::TERM);
+        let (mut told, mut said) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut told).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{said}");
+        (told, said)
     }
 
     /// Kills it, as a crash would.

@@ -42,7 +42,7 @@ pub(in crate::http) struct From {
 struct Follower {
     state: AppState,
     after: u64,
-    ends_at: Instant,
+    operator: Operator,
     stopping: watch::Receiver<bool>,
     _place: OwnedSemaphorePermit,
 }
@@ -62,7 +62,7 @@ pub(in crate::http) async fn events(
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let after = last.or(after).unwrap_or_else(|| state.service.engine_health().applied);
     let stopping = state.stopping.clone();
-    let follower = Follower { state, after, ends_at: operator.ends_at, stopping, _place: place };
+    let follower = Follower { state, after, operator, stopping, _place: place };
     let mut response = Response::new(Body::from_stream(follow(follower)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -87,7 +87,7 @@ impl Follower {
         let quiet_until = Instant::now() + KEEP_ALIVE_EVERY;
         loop {
             let now = Instant::now();
-            if now >= self.ends_at {
+            if !self.operator.is_still_in(&self.state, now) {
                 return None;
             }
             if self.state.service.engine_health().applied > self.after {

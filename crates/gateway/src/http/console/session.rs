@@ -3,7 +3,7 @@
 use crate::http::AppState;
 use crate::http::auth::Admin;
 use crate::http::limits::Credential;
-use crate::identity::Role;
+use crate::identity::{KeyRecord, Role};
 use crate::wire::ids;
 use axum::extract::FromRequestParts;
 use axum::http::header::{AUTHORIZATION, COOKIE, LOCATION};
@@ -15,7 +15,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_domain::Label;
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The cookie's name.
@@ -34,9 +34,11 @@ pub(super) struct Sessions {
 }
 
 /// One login.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) subject: Label,
+    /// The admin key that it was begun with, if it was one.
+    pub(super) key: Option<Arc<KeyRecord>>,
     pub(super) ends_at: Instant,
 }
 
@@ -54,7 +56,7 @@ impl Sessions {
     }
 
     /// Begins a session: the cookie's value.
-    pub(super) fn begin(&self, subject: Label, now: Instant) -> io::Result<String> {
+    pub(super) fn begin(&self, admin: Admin, now: Instant) -> io::Result<String> {
         let cookie = URL_SAFE_NO_PAD.encode(ids::random::<32>()?);
         let mut open = self.open();
         open.retain(|_, session| now < session.ends_at);
@@ -63,13 +65,14 @@ impl Sessions {
         {
             open.remove(&first);
         }
-        open.insert(name_of(&cookie), Session { subject, ends_at: now + SESSION_MAX });
+        let Admin { subject, key } = admin;
+        open.insert(name_of(&cookie), Session { subject, key, ends_at: now + SESSION_MAX });
         Ok(cookie)
     }
 
     /// Whose session a cookie is, if it has not ended.
     pub(super) fn find(&self, cookie: &str, now: Instant) -> Option<Session> {
-        self.open().get(&name_of(cookie)).copied().filter(|session| now < session.ends_at)
+        self.open().get(&name_of(cookie)).cloned().filter(|session| now < session.ends_at)
     }
 
     /// Ends a session.
@@ -85,12 +88,20 @@ pub(super) fn cookie(headers: &HeaderMap) -> Option<&str> {
     pairs.find_map(|(name, value)| (name == COOKIE_NAME).then_some(value))
 }
 
-/// An operator who is logged in, or a program that sends an admin token with the request.
-#[derive(Debug, Clone, Copy)]
+/// An operator who is logged in, or a program that sends an admin token or key with the request.
+#[derive(Debug, Clone)]
 pub(crate) struct Operator {
     pub(super) subject: Label,
+    key: Option<Arc<KeyRecord>>,
     /// When the session ends; a token's request ends by itself.
-    pub(super) ends_at: Instant,
+    ends_at: Instant,
+}
+
+impl Operator {
+    /// Whether the operator may still look: the session has not ended, nor was its key revoked.
+    pub(super) fn is_still_in(&self, state: &AppState, now: Instant) -> bool {
+        now < self.ends_at && self.key.as_ref().is_none_or(|key| state.identity.keys.still_good(key).is_ok())
+    }
 }
 
 impl FromRequestParts<AppState> for Operator {
@@ -100,15 +111,16 @@ impl FromRequestParts<AppState> for Operator {
         let now = Instant::now();
         if parts.headers.contains_key(AUTHORIZATION) {
             let admin = Admin::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?;
-            return Ok(Self { subject: admin.subject, ends_at: now + SESSION_MAX });
+            return Ok(Self { subject: admin.subject, key: admin.key, ends_at: now + SESSION_MAX });
         }
         let found = cookie(&parts.headers).and_then(|cookie| state.console.sessions.find(cookie, now));
-        let Some(Session { subject, ends_at }) = found else {
+        let operator = found.map(|Session { subject, key, ends_at }| Self { subject, key, ends_at });
+        let Some(operator) = operator.filter(|operator| operator.is_still_in(state, now)) else {
             return Err((StatusCode::SEE_OTHER, [(LOCATION, "/console/login")]).into_response());
         };
-        let allowed = state.limits.credential(Credential::Subject(subject, Role::Admin));
+        let allowed = state.limits.credential(Credential::Subject(operator.subject, Role::Admin));
         allowed.map_err(|limited| crate::http::ApiError::RateLimited(limited).into_response())?;
-        Ok(Self { subject, ends_at })
+        Ok(operator)
     }
 }
 
@@ -116,11 +128,15 @@ impl FromRequestParts<AppState> for Operator {
 mod tests {
     use super::*;
 
+    fn admin(subject: &str) -> Admin {
+        Admin { subject: subject.parse().unwrap(), key: None }
+    }
+
     #[test]
     fn a_session_is_good_until_it_ends_and_only_for_its_cookie() {
         let (sessions, now) = (Sessions::new(), Instant::now());
-        let cookie = sessions.begin("ops".parse().unwrap(), now).unwrap();
-        let other = sessions.begin("eve".parse().unwrap(), now).unwrap();
+        let cookie = sessions.begin(admin("ops"), now).unwrap();
+        let other = sessions.begin(admin("eve"), now).unwrap();
         assert_ne!(cookie, other);
         let last = now + SESSION_MAX - Duration::from_millis(1);
         assert_eq!(sessions.find(&cookie, last).unwrap().subject.as_str(), "ops");
@@ -135,17 +151,16 @@ mod tests {
     #[test]
     fn sessions_are_few_and_the_oldest_makes_room() {
         let (sessions, now) = (Sessions::new(), Instant::now());
-        let subject = "ops".parse().unwrap();
-        let first = sessions.begin(subject, now).unwrap();
+        let first = sessions.begin(admin("ops"), now).unwrap();
         let later = now + Duration::from_secs(1);
-        let second = sessions.begin(subject, later).unwrap();
+        let second = sessions.begin(admin("ops"), later).unwrap();
         for _ in 2..=SESSIONS_MAX {
-            sessions.begin(subject, later + Duration::from_secs(1)).unwrap();
+            sessions.begin(admin("ops"), later + Duration::from_secs(1)).unwrap();
         }
         assert_eq!(sessions.open().len(), SESSIONS_MAX);
         assert_eq!(sessions.find(&first, later), None);
         assert!(sessions.find(&second, later).is_some());
-        sessions.begin(subject, later + SESSION_MAX + SESSION_MAX).unwrap();
+        sessions.begin(admin("ops"), later + SESSION_MAX + SESSION_MAX).unwrap();
         assert_eq!(sessions.open().len(), 1, "those that have ended are forgotten");
     }
 

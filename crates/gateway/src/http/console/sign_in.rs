@@ -1,4 +1,4 @@
-//! Logging in with an admin token, and out again.
+//! Logging in with an admin token or key, and out again.
 
 use super::session::{COOKIE_NAME, SESSION_MAX, cookie};
 use super::{STYLE, html, page};
@@ -30,7 +30,7 @@ pub(in crate::http) async fn login_form() -> Response {
     page(form(None))
 }
 
-/// Begins a session for whoever has an admin token.
+/// Begins a session for whoever has an admin token or key.
 pub(in crate::http) async fn login(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     from_our_page(&parts.headers)?;
@@ -40,8 +40,8 @@ pub(in crate::http) async fn login(State(state): State<AppState>, request: Reque
         return Ok(refused(StatusCode::BAD_REQUEST, "The form did not arrive whole."));
     };
     match admin_of(token.trim(), &parts, &state).await {
-        Ok(subject) => {
-            let begun = state.console.sessions.begin(subject, Instant::now());
+        Ok(admin) => {
+            let begun = state.console.sessions.begin(admin, Instant::now());
             let value = begun.map_err(|error| Problem::NoRandomness(error.to_string()))?;
             let secure = if came_by_tls(&parts.headers) { "; Secure" } else { "" };
             let seconds = SESSION_MAX.as_secs();
@@ -102,10 +102,11 @@ fn form(refused: Option<&str>) -> String {
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>Log in · Holdfast</title>\
          <style>{STYLE}</style></head><body class=\"narrow\"><main><h1>Holdfast</h1>{notice}\
-         <form method=\"post\" action=\"/console/login\"><label for=\"token\">Admin token</label>\
+         <form method=\"post\" action=\"/console/login\"><label for=\"token\">Admin key or token</label>\
          <input id=\"token\" name=\"token\" type=\"password\" required autofocus autocomplete=\"off\" \
-         aria-describedby=\"hint\"><p id=\"hint\">Run <code>holdfast token --role admin</code> on the server and paste \
-         what it prints. The token is good for five minutes; the session for eight hours.</p>\
+         aria-describedby=\"hint\"><p id=\"hint\">Paste the admin key that the first start printed, or what \
+         <code>holdfast token --role admin</code> prints on the server. A token is good for five minutes; the session for \
+         eight hours.</p>\
          <button>Log in</button></form></main></body></html>"
     )
 }
