@@ -1,5 +1,6 @@
 //! The commands and their words.
 
+use super::limits::{AccountLimit, Limits, Organisations, Teams};
 use super::prices::PricesCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -59,9 +60,17 @@ pub(super) enum Command {
     Serve(Serve),
     /// Credit an account
     Mint(Mint),
-    /// Look at accounts: balances now and as of any moment, histories
+    /// Look at accounts: balances now and as of any moment, histories; limit what they may spend
     #[command(subcommand)]
     Accounts(Accounts),
+    /// Limit what the accounts of a team may spend together
+    #[command(subcommand)]
+    Teams(Teams),
+    /// Limit what the teams of an organisation may spend together
+    #[command(subcommand)]
+    Organisations(Organisations),
+    /// Every limit of an account, team or organisation, and what is used of it
+    Limits(Limits),
     /// Hold credits for work to come, and charge what it cost
     #[command(subcommand)]
     Reservations(Reservations),
@@ -232,6 +241,15 @@ pub(super) struct Once {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Accounts {
+    #[command(flatten)]
+    Look(LookAtAccounts),
+    /// Limit what an account may spend a day and in all, whatever its credential; or show its limits
+    Limit(AccountLimit),
+}
+
+/// What changes nothing.
+#[derive(Debug, Subcommand)]
+pub(super) enum LookAtAccounts {
     /// All accounts in the order of their names
     List {
         /// Those after this one

@@ -5,6 +5,7 @@ mod bench;
 mod door;
 mod journal;
 mod keys;
+mod limits;
 mod output;
 mod prices;
 mod rebuild;
@@ -18,7 +19,7 @@ use crate::failure::Failure;
 use crate::http::HttpSettings;
 use crate::service;
 use crate::settings::Settings;
-use args::{Bench, Cli, Command};
+use args::{Accounts, Bench, Cli, Command};
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use door::{Door, IfMissing};
@@ -90,7 +91,11 @@ fn run(cli: &Cli) -> Result<(), Ended> {
         Command::Keys(command) => keys::run(&session, command),
         Command::Token(words) => token::run(&session, words),
         Command::Mint(mint) => session.change(requests::mint(mint)?, IfMissing::Make),
-        Command::Accounts(accounts) => session.look(&requests::accounts(accounts), show::for_accounts(accounts)),
+        Command::Accounts(Accounts::Limit(words)) => limits::account(&session, words),
+        Command::Accounts(Accounts::Look(look)) => session.look(&requests::accounts(look), show::for_accounts(look)),
+        Command::Teams(words) => limits::team(&session, words),
+        Command::Organisations(words) => limits::organisation(&session, words),
+        Command::Limits(words) => limits::list(&session, words),
         Command::Reservations(reservations) => match requests::reservations(reservations)? {
             requests::Asking::Change(request) => session.change(request, IfMissing::Refuse),
             requests::Asking::Look(request) => session.look(&request, show::for_reservations(reservations)),

@@ -7,6 +7,9 @@ use std::io::{self, IsTerminal, Write};
 /// A column or line of what is shown: its title, and the field that it shows.
 pub(super) type Field = (&'static str, &'static str);
 
+/// Narrower than this, a terminal does not know its own width.
+const WIDTH_MIN: u16 = 40;
+
 /// Who reads the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
@@ -75,6 +78,10 @@ impl Output {
         let mut table = Table::new();
         if self.reader == Reader::Terminal {
             table.load_preset(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+            // A terminal that does not know its width says 0: better too wide than a letter a line.
+            if table.width().is_none_or(|width| width < WIDTH_MIN) {
+                table.set_content_arrangement(ContentArrangement::Disabled);
+            }
         } else {
             table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         }
@@ -97,6 +104,9 @@ fn text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
+        Value::Array(items) if items.iter().all(Value::is_string) => {
+            Some(items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
+        }
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(value.to_string()),
     }
 }

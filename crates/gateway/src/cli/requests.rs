@@ -1,6 +1,6 @@
 //! From the words of a command to a line of the wire.
 
-use super::args::{Accounts, Commit, Create, Escrows, Mint, OnExpiry, Once, Overrun, Reservations};
+use super::args::{Commit, Create, Escrows, LookAtAccounts, Mint, OnExpiry, Once, Overrun, Reservations};
 use crate::failure::Failure;
 use crate::wire::ids;
 use holdfast_adapters::SystemClock;
@@ -43,18 +43,20 @@ pub(super) fn mint(mint: &Mint) -> Result<Value, Failure> {
     Ok(request("mint", fields))
 }
 
-pub(super) fn accounts(accounts: &Accounts) -> Value {
+pub(super) fn accounts(accounts: &LookAtAccounts) -> Value {
     match accounts {
-        Accounts::List { after, limit } => request("accounts", [("after", json!(after)), ("limit", json!(limit))]),
-        Accounts::Show { account, as_of: None } => request("balance", [("account", json!(account))]),
-        Accounts::Show { account, as_of: Some(as_of) } => {
+        LookAtAccounts::List { after, limit } => {
+            request("accounts", [("after", json!(after)), ("limit", json!(limit))])
+        }
+        LookAtAccounts::Show { account, as_of: None } => request("balance", [("account", json!(account))]),
+        LookAtAccounts::Show { account, as_of: Some(as_of) } => {
             let moment = match as_of.parse::<u64>() {
                 Ok(offset) => ("offset", json!(offset)),
                 Err(_) => ("at", json!(as_of)),
             };
             request("balance_as_of", [("account", json!(account)), moment])
         }
-        Accounts::History { account, before, limit } => {
+        LookAtAccounts::History { account, before, limit } => {
             request("history", [("account", json!(account)), ("before", json!(before)), ("limit", json!(limit))])
         }
     }

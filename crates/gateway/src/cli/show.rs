@@ -1,6 +1,7 @@
 //! Which fields of an answer people see, in which order.
 
-use super::args::{Accounts, Reservations};
+use super::args::{LookAtAccounts, Reservations};
+use super::limits::LIMIT;
 use super::output::{Field, Output};
 use serde_json::Value;
 use std::io;
@@ -37,11 +38,11 @@ pub(super) fn receipt(output: &Output, answer: &Value) -> io::Result<()> {
 }
 
 /// How the answers of `accounts` are shown.
-pub(super) fn for_accounts(accounts: &Accounts) -> Show {
+pub(super) fn for_accounts(accounts: &LookAtAccounts) -> Show {
     match accounts {
-        Accounts::List { .. } => account_list,
-        Accounts::Show { .. } => balance,
-        Accounts::History { .. } => history,
+        LookAtAccounts::List { .. } => account_list,
+        LookAtAccounts::Show { .. } => balance,
+        LookAtAccounts::History { .. } => history,
     }
 }
 
@@ -98,7 +99,14 @@ fn balance(output: &Output, answer: &Value) -> io::Result<()> {
         ("entries", "entries"),
         ("last entry", "last_offset"),
     ];
-    output.object(answer, &fields)
+    output.object(answer, &fields)?;
+    match list(answer, "limits") {
+        [] => Ok(()),
+        limits => {
+            output.line("")?;
+            output.rows(limits, &LIMIT)
+        }
+    }
 }
 
 fn history(output: &Output, answer: &Value) -> io::Result<()> {

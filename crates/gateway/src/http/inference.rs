@@ -56,7 +56,7 @@ async fn infer((State(state), key, headers): Asked, body: Body, dialect: Dialect
     let record = key.to(Scope::Inference)?;
     let bytes: Bytes = read(body, INFERENCE_BYTES_MAX).await?.into();
     let at = state.inference.now();
-    let ask = Ask::read(caller(&record), wish(&headers)?, dialect, &bytes, at)?;
+    let ask = Ask::read(state.limited(caller(&record))?, wish(&headers)?, dialect, &bytes, at)?;
     let delivery = ask.delivery;
     let reader = state.inference.answer(ask, &bytes)?;
     Ok(answer(reader, delivery).await)

@@ -48,7 +48,7 @@ pub(super) async fn invoke(
         return Err(WireError::Malformed(why.to_owned()).into());
     }
     let account = parse::id("account_id", &body.account_id)?;
-    let caller = Caller { account, credential: service.subject, budgets: Budgets::NONE };
+    let caller = state.limited(Caller { account, credential: service.subject, budgets: Budgets::NONE })?;
     let streamed = body.stream.unwrap_or(false);
     let mut chat = json!({ "model": body.model, "messages": body.messages, "stream": streamed });
     if let (Some(most), Some(fields)) = (body.max_tokens, chat.as_object_mut()) {

@@ -39,7 +39,7 @@ pub(crate) use settings::HttpSettings;
 
 use crate::failure::Failure;
 use crate::identity::{Identity, Verifier};
-use crate::inference::Inference;
+use crate::inference::{Caller, Inference};
 use crate::service::Service;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -105,6 +105,14 @@ impl AppState {
     }
 }
 
+impl Parts {
+    /// Who pays, under the limits of the account too.
+    pub(crate) fn limited(&self, caller: Caller) -> Result<Caller, ApiError> {
+        let budgets = self.service.budgets(caller.account, &caller.budgets)?;
+        Ok(Caller { budgets, ..caller })
+    }
+}
+
 /// The whole application. Further routers are merged here, and their operations documented with ours.
 pub(crate) fn app(state: &AppState) -> Router {
     let operations = [operations::OPERATIONS, models::OPERATIONS];
@@ -128,6 +136,13 @@ fn router() -> Router<AppState> {
         .route("/api/v1/entries/{offset}", get(accounts::entry));
     let admin = Router::new()
         .route("/api/v1/admin/mint", post(admin::mint))
+        .route("/api/v1/admin/limits", get(admin::list_limits))
+        .route("/api/v1/admin/accounts/{id}/limits", get(admin::account_limit).patch(admin::limit_account))
+        .route("/api/v1/admin/teams/{id}/limits", get(admin::team_limit).patch(admin::limit_team))
+        .route(
+            "/api/v1/admin/organisations/{id}/limits",
+            get(admin::organisation_limit).patch(admin::limit_organisation),
+        )
         .route("/api/v1/admin/keys", post(admin::make_key).get(admin::list_keys))
         .route("/api/v1/admin/keys/{id}", get(admin::show_key))
         .route("/api/v1/admin/keys/{id}", delete(admin::revoke_key));

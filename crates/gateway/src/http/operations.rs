@@ -51,6 +51,38 @@ const API_KEY: &[Field] = &[
     field("api_key", Kind::Text, Place::Optional, "the key itself, only in the answer that makes it"),
 ];
 
+const LIMIT: &[Field] = &[
+    field("of", Kind::Text, Place::Required, "account, team or organisation"),
+    field("id", Kind::Text, Place::Required, "whose"),
+    field("per_day_cu", Kind::Amount, Place::Optional, "the most that may be held and charged a day (UTC)"),
+    field("used_today_cu", Kind::Amount, Place::Required, "what has been, today"),
+    field("in_total_cu", Kind::Amount, Place::Optional, "the most that may ever be held and charged"),
+    field("used_in_total_cu", Kind::Amount, Place::Required, "what has been, since a limit was first set"),
+    field("team", Kind::Text, Place::Optional, "the team of an account"),
+    field("organisation", Kind::Text, Place::Optional, "the organisation of a team"),
+    field("set_at", Kind::Moment, Place::Optional, "when it was last changed"),
+];
+const PER_DAY: Field = field("per_day_cu", Kind::Text, Place::Optional, "an amount of credits, or none");
+const IN_TOTAL: Field = field("in_total_cu", Kind::Text, Place::Optional, "an amount of credits, or none");
+const TEAM: Field = field("team", Kind::Text, Place::Optional, "the team that it belongs to, or none");
+const ORGANISATION: Field = field("organisation", Kind::Text, Place::Optional, "where it belongs to, or none");
+const SPENDER: Field = field("id", Kind::Text, Place::InPath, "whose limit");
+
+/// An operation that shows a limit.
+const fn show_limit(path: &'static str, summary: &'static str) -> Operation {
+    Operation {
+        access: Access::Admin,
+        parameters: &[SPENDER],
+        refusals: &[],
+        ..look("Administration", path, summary, LIMIT)
+    }
+}
+
+/// An operation that changes a limit.
+const fn set_limit(path: &'static str, summary: &'static str, body: &'static [Field]) -> Operation {
+    Operation { method: "PATCH", body, refusals: &[413, 415], ..show_limit(path, summary) }
+}
+
 /// An operation on one reservation.
 const fn on_reservation(path: &'static str, summary: &'static str, body: &'static [Field]) -> Operation {
     Operation {
@@ -264,6 +296,41 @@ pub(super) const OPERATIONS: &[Operation] = &[
         parameters: &[field("id", Kind::Text, Place::InPath, "the key's id")],
         ..look("Administration", "/api/v1/admin/keys/{id}", "Revoke an API key, at once and for ever", API_KEY)
     },
+    Operation {
+        access: Access::Admin,
+        parameters: &[
+            field("after", Kind::Text, Place::InQuery, "the next of the page before"),
+            field("limit", Kind::Count, Place::InQuery, "at most so many"),
+        ],
+        refusals: &[],
+        ..look(
+            "Administration",
+            "/api/v1/admin/limits",
+            "Every limit of an account, team or organisation",
+            &[
+                field("limits", Kind::Objects, Place::Required, "each with what is used of it"),
+                field("next", Kind::Text, Place::Optional, "what to give as `after`; null on the last page"),
+            ],
+        )
+    },
+    show_limit("/api/v1/admin/accounts/{id}/limits", "What an account may spend"),
+    set_limit(
+        "/api/v1/admin/accounts/{id}/limits",
+        "Limit what an account may spend, whatever its credential; what is not said stays",
+        &[PER_DAY, IN_TOTAL, TEAM],
+    ),
+    show_limit("/api/v1/admin/teams/{id}/limits", "What the accounts of a team may spend together"),
+    set_limit(
+        "/api/v1/admin/teams/{id}/limits",
+        "Limit what the accounts of a team may spend together; what is not said stays",
+        &[PER_DAY, IN_TOTAL, ORGANISATION],
+    ),
+    show_limit("/api/v1/admin/organisations/{id}/limits", "What the teams of an organisation may spend together"),
+    set_limit(
+        "/api/v1/admin/organisations/{id}/limits",
+        "Limit what the teams of an organisation may spend together; what is not said stays",
+        &[PER_DAY, IN_TOTAL],
+    ),
     Operation {
         access: Access::ApiKey,
         ..look("Models", "/v1/key", "The API key that asks, and its balance", API_KEY)

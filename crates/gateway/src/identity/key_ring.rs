@@ -29,14 +29,14 @@ pub(crate) fn operator() -> OwnerId {
 
 /// The keys of a data directory.
 pub(crate) struct KeyRing {
-    store: Box<dyn KeyStore>,
+    store: Arc<dyn KeyStore>,
     keys: RwLock<HashMap<KeyHash, Arc<KeyRecord>>>,
     /// Held while a change is on its way to the store and into memory.
     changing: Mutex<()>,
 }
 
 impl KeyRing {
-    pub(super) fn open(store: Box<dyn KeyStore>) -> Result<Self, IdentityError> {
+    pub(super) fn open(store: Arc<dyn KeyStore>) -> Result<Self, IdentityError> {
         let keys = store.load()?.into_iter().map(|record| (record.hash, Arc::new(record))).collect();
         Ok(Self { store, keys: RwLock::new(keys), changing: Mutex::new(()) })
     }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn open(data: &std::path::Path) -> KeyRing {
-        KeyRing::open(Box::new(SqliteStore::open(data).unwrap())).unwrap()
+        KeyRing::open(Arc::new(SqliteStore::open(data).unwrap())).unwrap()
     }
 
     fn new(account: &str, life: Option<Span>) -> NewKey {

@@ -4,7 +4,8 @@
 //!  DATA/identity/*.p8  ──▶ signing keys ──▶ `holdfast token`, /.well-known/jwks.json
 //!  HOLDFAST_JWKS       ──▶ peer keys    ──┐
 //!  bearer token        ───────────────────┴▶ Verifier ──▶ subject and role
-//!  DATA/identity.db    ──▶ key ring     ──▶ `hf_live_…` ──▶ account, limits, scopes
+//!  DATA/identity.db    ──▶ limits       ──▶ what an account, a team, an organisation may spend
+//!                      ──▶ key ring     ──▶ `hf_live_…` ──▶ account, limits, scopes; `hf_admin_…` ──▶ an operator
 //! ```
 //!
 //! # Invariants
@@ -16,6 +17,7 @@ mod durable;
 mod error;
 mod key_ring;
 mod key_store;
+pub(crate) mod limits;
 mod peer_keys;
 mod refusal;
 mod signing_keys;
@@ -35,8 +37,10 @@ pub(crate) use verifier::{Verified, Verifier};
 use holdfast_adapters::SystemClock;
 use holdfast_domain::Timestamp;
 use holdfast_engine::Clock;
+use limits::SpendingLimits;
 use sqlite_store::SqliteStore;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The wall clock: other machines read it too, so it is looked at anew each time.
 pub(crate) fn now() -> Timestamp {
@@ -47,13 +51,15 @@ pub(crate) fn now() -> Timestamp {
 pub(crate) struct Identity {
     pub(crate) signing: SigningKeys,
     pub(crate) keys: KeyRing,
+    pub(crate) limits: SpendingLimits,
 }
 
 impl Identity {
     /// Opens a data directory's identity, whose lock the caller holds. What is missing is made.
     pub(crate) fn open(data: &Path) -> Result<Self, IdentityError> {
         let signing = SigningKeys::open_or_make(data)?;
-        let keys = KeyRing::open(Box::new(SqliteStore::open(data)?))?;
-        Ok(Self { signing, keys })
+        let store = Arc::new(SqliteStore::open(data)?);
+        let limits = SpendingLimits::open(Arc::clone(&store) as _)?;
+        Ok(Self { signing, keys: KeyRing::open(store)?, limits })
     }
 }

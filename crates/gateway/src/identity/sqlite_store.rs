@@ -1,7 +1,8 @@
-//! API keys in `DATA/identity.db`: not derived from anything, so written with full syncs.
+//! API keys and limits in `DATA/identity.db`: not derived from anything, so written with full syncs.
 
 use super::api_key::KeyHash;
 use super::key_store::{KeyRecord, KeyStore, Scopes};
+use super::limits::{LimitRecord, LimitStore, Spender};
 use super::{IdentityError, durable};
 use holdfast_domain::{CreditUnit, Label, Timestamp};
 use rusqlite::{Connection, Row, params};
@@ -26,6 +27,13 @@ const SCHEMA: &str = "
         made_at INTEGER NOT NULL,
         expires_at INTEGER,
         revoked_at INTEGER
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS limits (
+        spender TEXT PRIMARY KEY,
+        daily_limit_units INTEGER,
+        total_limit_units INTEGER,
+        within TEXT,
+        set_at INTEGER NOT NULL
     ) STRICT;
     CREATE TABLE IF NOT EXISTS told (what TEXT PRIMARY KEY) STRICT;
 ";
@@ -68,7 +76,6 @@ impl KeyStore for SqliteStore {
     }
 
     fn add(&self, record: &KeyRecord) -> Result<(), IdentityError> {
-        let units = |limit: Option<CreditUnit>| limit.map(|limit| limit.units().cast_signed());
         let millis = |at: Option<Timestamp>| at.map(|at| at.millis().cast_signed());
         self.connection().execute(
             "INSERT INTO api_keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
@@ -108,15 +115,58 @@ impl KeyStore for SqliteStore {
     }
 }
 
+impl LimitStore for SqliteStore {
+    fn load(&self) -> Result<Vec<(Spender, LimitRecord)>, IdentityError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare("SELECT * FROM limits")?;
+        let mut rows = statement.query([])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let spender = row.get::<_, String>("spender")?.parse().map_err(|_| strange("spender"))?;
+            let within = row.get::<_, Option<String>>("within")?;
+            let record = LimitRecord {
+                per_day: limit(row, "daily_limit_units")?,
+                in_total: limit(row, "total_limit_units")?,
+                within: within.map(|name| name.parse()).transpose().map_err(|_| strange("within"))?,
+                set_at: Timestamp::from_millis(row.get::<_, i64>("set_at")?.cast_unsigned()),
+            };
+            found.push((spender, record));
+        }
+        Ok(found)
+    }
+
+    fn put(&self, spender: Spender, record: &LimitRecord) -> Result<(), IdentityError> {
+        self.connection().execute(
+            "INSERT OR REPLACE INTO limits VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![
+                spender.to_string(),
+                units(record.per_day),
+                units(record.in_total),
+                record.within.map(|name| name.to_string()),
+                record.set_at.millis().cast_signed(),
+            ],
+        )?;
+        Ok(())
+    }
+}
+
+fn units(limit: Option<CreditUnit>) -> Option<i64> {
+    limit.map(|limit| limit.units().cast_signed())
+}
+
+fn limit(row: &Row<'_>, column: &str) -> Result<Option<CreditUnit>, IdentityError> {
+    let units = row.get::<_, Option<i64>>(column)?;
+    units.map(|units| CreditUnit::new(units.cast_unsigned()).map_err(|_| strange(column))).transpose()
+}
+
+fn strange(column: &str) -> IdentityError {
+    IdentityError::Store(format!("something stored has a strange {column}"))
+}
+
 fn record(row: &Row<'_>) -> Result<KeyRecord, IdentityError> {
-    let strange = |column: &str| IdentityError::Store(format!("a stored key has a strange {column}"));
     let text = |column: &str| row.get::<_, String>(column);
     let moment = |column: &str| -> Result<Option<Timestamp>, IdentityError> {
         Ok(row.get::<_, Option<i64>>(column)?.map(|millis| Timestamp::from_millis(millis.cast_unsigned())))
-    };
-    let limit = |column: &str| -> Result<Option<CreditUnit>, IdentityError> {
-        let units = row.get::<_, Option<i64>>(column)?;
-        units.map(|units| CreditUnit::new(units.cast_unsigned()).map_err(|_| strange(column))).transpose()
     };
     let name = row.get::<_, Option<String>>("name")?;
     let scopes = text("scopes")?;
@@ -127,8 +177,8 @@ fn record(row: &Row<'_>) -> Result<KeyRecord, IdentityError> {
         account: text("account")?.parse().map_err(|_| strange("account"))?,
         name: name.map(|name| name.parse()).transpose().map_err(|_| strange("name"))?,
         scopes: Scopes::of(&scopes.split(' ').collect::<Vec<_>>())?,
-        daily_limit: limit("daily_limit_units")?,
-        total_limit: limit("total_limit_units")?,
+        daily_limit: limit(row, "daily_limit_units")?,
+        total_limit: limit(row, "total_limit_units")?,
         made_at: moment("made_at")?.ok_or_else(|| strange("made_at"))?,
         expires_at: moment("expires_at")?,
         revoked_at: moment("revoked_at")?,

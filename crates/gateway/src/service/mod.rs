@@ -1,6 +1,7 @@
 //! The service behind every door. It reads, has the engine decide, and shows the answer.
 
 mod keys;
+mod limits;
 mod overview;
 mod query;
 
@@ -13,6 +14,7 @@ use crate::wire::answer::{ReceiptBody, line};
 use crate::wire::command::{CommandBody, Given};
 use crate::wire::error::{Problem, WireError};
 use crate::wire::keys::KeysBody;
+use crate::wire::limits::LimitsBody;
 use crate::wire::object::Object;
 use crate::wire::question::{BatchBody, QuestionBody};
 use holdfast_adapters::SystemClock;
@@ -58,6 +60,7 @@ const QUESTIONS: [&str; 10] = [
     "health",
 ];
 const KEYS: [&str; 5] = ["key_new", "keys", "key", "key_revoke", "signing_key_rotate"];
+const LIMITS: [&str; 3] = ["limit_set", "limit", "limits"];
 
 /// The books, and how to speak of them.
 pub(crate) struct Service {
@@ -82,6 +85,8 @@ pub(crate) enum Asked {
     Question(QuestionBody),
     /// API keys and signing keys.
     Keys(KeysBody),
+    /// Limits of accounts, teams and organisations.
+    Limits(LimitsBody),
 }
 
 impl Service {
@@ -113,6 +118,7 @@ impl Service {
             Asked::Batch(bodies) => self.batch(bodies).await,
             Asked::Question(question) => self.question(question).await,
             Asked::Keys(body) => line(self.keys(body).await),
+            Asked::Limits(body) => line(self.limits(body).await),
         }
     }
 
@@ -142,7 +148,7 @@ impl Service {
     /// Has one command done for `actor`.
     pub(crate) async fn command(&self, body: CommandBody, actor: Label) -> Result<Outcome, Problem> {
         let estimated = body.estimated();
-        let request = body.into_request(self.given(actor))?;
+        let request = self.limited(body.into_request(self.given(actor))?)?;
         let Some(tokens) = estimated else { return Ok(self.engine.submit(request).await?) };
         let answer = self.engine.submit(request.clone()).await;
         Ok(self.or_as_frozen(answer, &request, tokens).await?)
@@ -188,7 +194,7 @@ impl Service {
         for (number, body) in bodies.into_iter().enumerate() {
             let understood = body.map_err(Problem::from).and_then(|body| {
                 let estimated = body.estimated();
-                let request = body.into_request(given)?;
+                let request = self.limited(body.into_request(given)?)?;
                 estimates.extend(estimated.map(|tokens| (number, tokens, request.clone())));
                 Ok(request)
             });
@@ -229,6 +235,7 @@ pub(crate) fn refused_unasked(line: &str) -> Option<String> {
     let given = Given { actor: "nobody".parse().expect("a plain word"), now: Timestamp::EPOCH, rates: &NoRates };
     match Asked::read(line.as_bytes()) {
         Ok(Asked::Command(body)) => body.into_request(given).err().map(refuse),
+        Ok(Asked::Limits(body)) => body.into_task().err().map(refuse),
         Ok(Asked::Batch(_) | Asked::Question(_) | Asked::Keys(_)) => None,
         Err(error) => Some(refuse(error)),
     }
@@ -252,6 +259,9 @@ impl Asked {
         if KEYS.contains(&op.as_ref()) {
             return shape(text).map(Self::Keys);
         }
+        if LIMITS.contains(&op.as_ref()) {
+            return shape(text).map(Self::Limits);
+        }
         Err(unknown(&op))
     }
 }
@@ -272,10 +282,11 @@ fn command(text: &RawValue) -> Result<CommandBody, WireError> {
 }
 
 fn unknown(op: &str) -> WireError {
-    let (commands, questions, keys) = (COMMANDS.join(", "), QUESTIONS.join(", "), KEYS.join(", "));
+    let (commands, questions) = (COMMANDS.join(", "), QUESTIONS.join(", "));
+    let (keys, limits) = (KEYS.join(", "), LIMITS.join(", "));
     WireError::Malformed(format!(
         "there is no op {op:?}; the commands are {commands}; the questions are {questions}; about keys there are {keys}; \
-         batch takes commands only"
+         about limits there are {limits}; batch takes commands only"
     ))
 }
 

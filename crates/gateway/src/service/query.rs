@@ -67,7 +67,8 @@ impl Service {
     }
 
     async fn balance(&self, owner: OwnerId) -> Result<OwnerBody, Problem> {
-        Ok(OwnerBody::new(owner, &self.owner_balance(owner).await?))
+        let balance = self.owner_balance(owner).await?;
+        Ok(OwnerBody::new(owner, &balance).with_limits(self.limits_of(owner).await?))
     }
 
     async fn account(&self, account: Account) -> Result<AccountBody, Problem> {

@@ -3,6 +3,7 @@
 use super::Shown;
 use super::entry::{Details, EntryBody};
 use super::error::{ErrorBody, Problem};
+use super::limits::LimitBody;
 use super::time::Moment;
 use holdfast_adapters::read_model::HistoryRow;
 use holdfast_domain::charge::{Hold, OnExpiry, Overrun, Stage, Terms};
@@ -90,6 +91,9 @@ pub(crate) struct OwnerBody {
     open_holds: u32,
     entries: u64,
     last_offset: u64,
+    /// What its reservations count against, its own limit first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<LimitBody>,
 }
 
 impl OwnerBody {
@@ -101,7 +105,12 @@ impl OwnerBody {
             open_holds: balance.open_holds,
             entries: balance.entries,
             last_offset: balance.last,
+            limits: Vec::new(),
         }
+    }
+
+    pub(crate) fn with_limits(self, limits: Vec<LimitBody>) -> Self {
+        Self { limits, ..self }
     }
 }
 

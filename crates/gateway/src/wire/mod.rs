@@ -10,6 +10,7 @@ pub(crate) mod entry;
 pub(crate) mod error;
 pub(crate) mod ids;
 pub(crate) mod keys;
+pub(crate) mod limits;
 pub(crate) mod object;
 pub(crate) mod parse;
 pub(crate) mod question;

@@ -14,13 +14,13 @@ use tungstenite::handshake::{HandshakeError, client::Request};
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
 
-struct Talk {
+pub(crate) struct Talk {
     socket: WebSocket<TcpStream>,
     response: Response,
 }
 
 /// A new API key of an account.
-fn key_of(site: &Site, account: &str) -> (String, String) {
+pub(crate) fn key_of(site: &Site, account: &str) -> (String, String) {
     let made = site.admin(Method::POST, "/api/v1/admin/keys", Some(&json!({ "account_id": account })));
     let text = |name: &str| made.body[name].as_str().unwrap().to_owned();
     (text("api_key"), text("id"))
@@ -49,7 +49,7 @@ fn try_open(site: &Site, headers: &[(&'static str, &str)]) -> Result<Talk, Box<R
     }
 }
 
-fn open(site: &Site, key: &str) -> Talk {
+pub(crate) fn open(site: &Site, key: &str) -> Talk {
     try_open(site, &[("authorization", &format!("Bearer {key}"))]).map_err(|_| "refused").unwrap()
 }
 
@@ -58,7 +58,7 @@ impl Talk {
         self.socket.send(Message::text(message.to_string())).unwrap();
     }
 
-    fn prompt(&mut self, text: &str) {
+    pub(crate) fn prompt(&mut self, text: &str) {
         self.send(&json!({ "type": "prompt", "text": text }));
     }
 
@@ -74,7 +74,7 @@ impl Talk {
     }
 
     /// The text of an answer, and its end.
-    fn answer(&mut self) -> (String, Value) {
+    pub(crate) fn answer(&mut self) -> (String, Value) {
         let mut text = String::new();
         loop {
             let event = self.event();

@@ -21,6 +21,7 @@ mod inference_leaving;
 mod inference_money;
 mod inference_world;
 mod invoke;
+mod limits;
 mod prices;
 mod serving;
 mod tour;

@@ -134,7 +134,7 @@ impl Session {
             headers: Headers { anthropic_version: None, anthropic_beta: None },
         };
         let at = self.state.inference.now();
-        let ask = Ask::read(caller(&key), wish, Dialect::ChatCompletions, &bytes, at)?;
+        let ask = Ask::read(self.state.limited(caller(&key))?, wish, Dialect::ChatCompletions, &bytes, at)?;
         let reader = self.state.inference.answer(ask, &bytes)?;
         Ok(Turn::new(reader, text))
     }

@@ -1,0 +1,87 @@
+//! Limits: set, shown with what is used of them, and put on every reservation.
+//!
+//! # Invariants
+//! - No reservation reaches the engine without the limits of its account: what comes over the wire passes
+//!   [`Service::limited`], what comes from the models' routes [`Service::budgets`]. If the limits cannot be read, nothing is
+//!   reserved.
+
+use super::Service;
+use super::query::blocking;
+use crate::identity::Identity;
+use crate::identity::limits::{LimitRecord, Spender};
+use crate::wire::error::Problem;
+use crate::wire::limits::{LimitBody, LimitsAnswer, LimitsBody, LimitsTask};
+use holdfast_domain::{Budgets, OwnerId};
+use holdfast_engine::{Clock, Command, Request, View};
+use std::sync::Arc;
+
+impl Service {
+    /// Does what is asked about limits.
+    pub(crate) async fn limits(&self, body: LimitsBody) -> Result<LimitsAnswer, Problem> {
+        match body.into_task()? {
+            LimitsTask::Set(spender, new) => {
+                let identity = self.identity()?;
+                let record = blocking(move || Ok(identity.limits.change(spender, new)?)).await?;
+                self.shown(spender, Some(record)).await
+            }
+            LimitsTask::Show(spender) => {
+                let record = self.known_limits()?.and_then(|identity| identity.limits.find(spender));
+                self.shown(spender, record).await
+            }
+            LimitsTask::List { after, at_most } => {
+                let known = self.known_limits()?;
+                let mut found = known.map(|identity| identity.limits.list(after, at_most + 1)).unwrap_or_default();
+                let more = found.len() > at_most;
+                found.truncate(at_most);
+                let next = found.last().filter(|_| more).map(|(spender, _)| spender.to_string());
+                Ok(LimitsAnswer::Many { limits: self.all_shown(found).await?, next })
+            }
+        }
+    }
+
+    /// The limits that an account's reservations count against, its own first.
+    pub(crate) async fn limits_of(&self, owner: OwnerId) -> Result<Vec<LimitBody>, Problem> {
+        let known = self.known_limits()?;
+        let chain = known.map(|identity| identity.limits.chain(Spender::account(owner))).unwrap_or_default();
+        if chain.is_empty() { Ok(Vec::new()) } else { self.all_shown(chain).await }
+    }
+
+    /// What a reservation of an account counts against, besides what its key says.
+    pub(crate) fn budgets(&self, owner: OwnerId, of_key: &Budgets) -> Result<Budgets, Problem> {
+        Ok(match self.known_limits()? {
+            Some(identity) => identity.limits.budgets(owner, of_key),
+            None => of_key.clone(),
+        })
+    }
+
+    /// The same request, under the limits of its account if it reserves.
+    pub(super) fn limited(&self, mut request: Request) -> Result<Request, Problem> {
+        if let Command::Reserve { reserve, .. } = &mut request.command {
+            reserve.budgets = self.budgets(reserve.owner, &reserve.budgets)?;
+        }
+        Ok(request)
+    }
+
+    /// The identity, if the directory has one: without, nobody has set a limit.
+    fn known_limits(&self) -> Result<Option<Arc<Identity>>, Problem> {
+        let is_there = self.identity.get().is_some() || self.disk.root().join("identity.db").exists();
+        Ok(if is_there { Some(self.identity()?) } else { None })
+    }
+
+    async fn shown(&self, spender: Spender, record: Option<LimitRecord>) -> Result<LimitsAnswer, Problem> {
+        let today = self.clock.now().day();
+        let look = move |view: &View<'_>| LimitBody::new(spender, record, &view.used(spender.budget_id()), today);
+        Ok(LimitsAnswer::One(Box::new(self.ask(look).await?)))
+    }
+
+    async fn all_shown(&self, found: Vec<(Spender, LimitRecord)>) -> Result<Vec<LimitBody>, Problem> {
+        let today = self.clock.now().day();
+        let show = move |view: &View<'_>| {
+            let one = |(spender, record): (Spender, LimitRecord)| {
+                LimitBody::new(spender, Some(record), &view.used(spender.budget_id()), today)
+            };
+            found.into_iter().map(one).collect()
+        };
+        self.ask(show).await
+    }
+}
