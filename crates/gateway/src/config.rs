@@ -1,7 +1,9 @@
 //! The configuration file: TOML, strict, and optional. Whatever it can say has a sensible value without it.
 
 use crate::failure::Failure;
-use holdfast_adapters::providers::config::{ModelConfig, ProviderConfig};
+use crate::prices::{IfMissing, Prices};
+use crate::settings::Said;
+use holdfast_adapters::providers::config::{Kind, ModelConfig, ProviderConfig, TargetConfig};
 use holdfast_adapters::providers::{self, Providers};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -9,11 +11,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What the file says.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileConfig {
     /// Where the prices are; beside this file, if it is no absolute path.
     prices: Option<PathBuf>,
+    /// Settings of the server, by their names in the environment without `HOLDFAST_`.
+    #[serde(default)]
+    server: BTreeMap<String, toml::Value>,
     #[serde(default)]
     providers: BTreeMap<String, ProviderConfig>,
     #[serde(default)]
@@ -32,9 +37,57 @@ impl FileConfig {
         Ok(config)
     }
 
-    /// The file of the prices, if one is named.
-    pub(crate) fn prices(&self) -> Option<&Path> {
-        self.prices.as_deref()
+    /// What it says about the server; the environment goes first.
+    pub(crate) fn said(&self) -> Result<Said, Failure> {
+        Said::in_file(self.server.clone())
+    }
+
+    /// The prices: from the file that `named` or this names, else from the data directory's, else the built-in ones.
+    pub(crate) fn open_prices(&self, data: &Path, named: Option<&Path>) -> Result<Prices, Failure> {
+        let opened = match named.or(self.prices.as_deref()) {
+            Some(path) => Prices::open(path, IfMissing::Refuse),
+            None => Prices::open(&data.join("prices.toml"), IfMissing::UseBuiltIn),
+        };
+        opened.map_err(Failure::Prices)
+    }
+
+    /// The providers as they are configured, and whether each has its key.
+    pub(crate) fn providers_seen(&self) -> Vec<ProviderSeen> {
+        let has = |variable: &str| std::env::var(variable).is_ok_and(|value| !value.trim().is_empty());
+        let seen = |(name, config): (&String, &ProviderConfig)| ProviderSeen {
+            name: name.clone(),
+            kind: config.kind,
+            base_url: config.base_url.clone(),
+            key_env: config.key_env.clone(),
+            has_key: config.key_env.as_deref().is_some_and(has),
+        };
+        if !self.providers.is_empty() {
+            return self.providers.iter().map(seen).collect();
+        }
+        let usual = [("openai", Kind::OpenAi, "OPENAI_API_KEY"), ("anthropic", Kind::Anthropic, "ANTHROPIC_API_KEY")];
+        let there = usual.into_iter().filter(|(_, _, variable)| has(variable)).map(|(name, kind, variable)| {
+            let config = ProviderConfig { key_env: Some(variable.to_owned()), ..ProviderConfig::new(kind) };
+            seen((&name.to_owned(), &config))
+        });
+        let echo = seen((&"echo".to_owned(), &ProviderConfig::new(Kind::Echo)));
+        std::iter::once(echo).chain(there).collect()
+    }
+
+    /// The names of models that are configured and that nobody could be charged for.
+    pub(crate) fn unpriced(&self, prices: &Prices) -> Vec<String> {
+        let has_price = |model: &&ModelConfig| {
+            let target_has = |target: &TargetConfig| {
+                let full = format!("{}/{}", target.provider, target.model);
+                prices.find(&full).is_ok() || prices.find(&target.model).is_ok()
+            };
+            prices.find(&model.name).is_ok() || model.targets.iter().all(target_has)
+        };
+        self.models.iter().filter(|model| !has_price(model)).map(|model| model.name.clone()).collect()
+    }
+
+    /// How many models are configured by name.
+    pub(crate) const fn models(&self) -> usize {
+        self.models.len()
     }
 
     /// The providers and models, with keys from the environment.
@@ -43,4 +96,14 @@ impl FileConfig {
         let usable = Providers::from_config(config, |name| std::env::var(name).ok());
         usable.map_err(|error| Failure::Providers(error.to_string()))
     }
+}
+
+/// A provider, as far as it can be told without asking it.
+pub(crate) struct ProviderSeen {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) base_url: Option<String>,
+    /// The variable that has its key, if it takes one.
+    pub(crate) key_env: Option<String>,
+    pub(crate) has_key: bool,
 }

@@ -16,7 +16,7 @@ pub(crate) enum Failure {
     #[error("the data directory {} is in use by process {pid}", data.display())]
     InUse { data: PathBuf, pid: String },
     #[error("{name} is {value:?}, and must be {allowed}")]
-    Setting { name: &'static str, value: String, allowed: String },
+    Setting { name: String, value: String, allowed: String },
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(transparent)]
@@ -37,6 +37,8 @@ pub(crate) enum Failure {
     Identity(#[from] IdentityError),
     #[error("the configuration in {} cannot be used: {why}", path.display())]
     Config { path: PathBuf, why: String },
+    #[error("{} is there already", .0.display())]
+    Exists(PathBuf),
     #[error("the providers cannot be set up: {0}")]
     Providers(String),
     #[error(transparent)]
@@ -80,6 +82,7 @@ impl Failure {
             Self::Listen { .. } => "LISTEN_FAILED",
             Self::Identity(error) => error.code(),
             Self::Config { .. } | Self::Providers(_) => "INVALID_SETTING",
+            Self::Exists(_) => "FILE_EXISTS",
             Self::Prices(error) => error.code(),
             Self::Model(error) => error.code(),
             Self::Request { .. } => "INVALID_REQUEST",
@@ -107,7 +110,8 @@ impl Failure {
             Self::Stuck(_) => "start again: what was acknowledged is there",
             Self::Listen { .. } => "give another address with --listen or HOLDFAST_LISTEN; port 0 takes any free one",
             Self::Identity(error) => error.hint(),
-            Self::Config { .. } | Self::Providers(_) => "correct the file given with --config or HOLDFAST_CONFIG",
+            Self::Config { .. } | Self::Providers(_) => "correct the file; `holdfast config check FILE` tries it",
+            Self::Exists(_) => "name another file, or write over this one with --force",
             Self::Prices(_) => return format!("nothing has been changed; docs/errors/{}.md says more", self.code()),
             Self::Model(_) => "give it a price: holdfast prices import FILE, or a [models.NAME] in prices.toml",
             Self::Request { .. } => "give the body of a request as JSON, and with --for which API it is for",

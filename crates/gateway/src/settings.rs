@@ -1,10 +1,121 @@
-//! Settings from the environment. A bad one names itself and what is allowed.
+//! Settings from the environment and from the `[server]` table of the configuration. A bad one names itself, what it was, and
+//! what is allowed.
+//!
+//! A setting of the server is `HOLDFAST_RATE_FAILURES` in the environment and `rate_failures` in the file; the environment
+//! goes first. Those of the data directory are in the environment only, because commands without a configuration need them.
 
 use crate::failure::Failure;
 use holdfast_engine::Policy;
 use holdfast_journal::SEGMENT_BYTES;
+use std::collections::BTreeMap;
 use std::env;
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
+
+/// A setting of the server, as it is described to people.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) variable: &'static str,
+    /// What holds if it is not said, as it would be written in the file.
+    pub(crate) usual: &'static str,
+    pub(crate) about: &'static str,
+}
+
+const fn known(variable: &'static str, usual: &'static str, about: &'static str) -> Known {
+    Known { variable, usual, about }
+}
+
+/// Every setting of the server.
+pub(crate) const SERVER: [Known; 11] = [
+    known("HOLDFAST_LISTEN", "\"127.0.0.1:8080\"", "where to listen for HTTP; port 0 takes any free one"),
+    known(
+        "HOLDFAST_JWKS",
+        "\"\"",
+        "a file or https URL of public keys (JWKS) whose tokens are trusted besides our own",
+    ),
+    known("HOLDFAST_JWKS_ISSUER", "\"holdfast\"", "the `iss` of those tokens"),
+    known("HOLDFAST_RATE_PER_CREDENTIAL", "50000", "requests a second of one credential; twice as many at once"),
+    known("HOLDFAST_RATE_PER_ADDRESS", "100000", "requests a second from one address; twice as many at once"),
+    known("HOLDFAST_RATE_FAILURES", "500", "refused credentials a second from one address; twice as many at once"),
+    known("HOLDFAST_CONNECTIONS_MAX", "4096", "connections at once"),
+    known("HOLDFAST_CHAT_MODEL", "\"echo\"", "the model of a WebSocket's prompt that names none"),
+    known("HOLDFAST_CHAT_WARN_BELOW_CU", "\"10\"", "below this balance a conversation is warned"),
+    known("HOLDFAST_CHAT_RATE", "10", "messages a second on one WebSocket"),
+    known("HOLDFAST_CHAT_CONNECTIONS_MAX", "1024", "WebSockets at once, and how many of them may be one key's"),
+];
+
+impl Known {
+    /// Its name in the file.
+    pub(crate) fn field(&self) -> String {
+        field(self.variable)
+    }
+}
+
+fn field(variable: &str) -> String {
+    variable.trim_start_matches("HOLDFAST_").to_lowercase()
+}
+
+/// What was said about the server.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    file: BTreeMap<String, toml::Value>,
+}
+
+/// A value, and what to call it.
+struct Value {
+    name: String,
+    text: OsString,
+}
+
+impl Said {
+    /// What the `[server]` table says, whose fields must all be known.
+    pub(crate) fn in_file(file: BTreeMap<String, toml::Value>) -> Result<Self, Failure> {
+        let fields: Vec<String> = SERVER.iter().map(Known::field).collect();
+        match file.iter().find(|(name, _)| !fields.contains(name)) {
+            None => Ok(Self { file }),
+            Some((name, value)) => Err(Failure::Setting {
+                name: format!("server.{name}"),
+                value: value.to_string(),
+                allowed: format!("one of {}", fields.join(", ")),
+            }),
+        }
+    }
+
+    fn find(&self, variable: &'static str) -> Option<Value> {
+        if let Some(text) = env::var_os(variable) {
+            return Some(Value { name: variable.to_owned(), text });
+        }
+        let name = field(variable);
+        let value = self.file.get(&name)?;
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned).into();
+        Some(Value { name: format!("server.{name}"), text })
+    }
+
+    /// A whole number, if it is said.
+    pub(crate) fn number(&self, variable: &'static str, allowed: RangeInclusive<u64>) -> Result<Option<u64>, Failure> {
+        let within = |text: &str| text.parse().ok().filter(|number| allowed.contains(number));
+        self.parsed(variable, within, || format!("a whole number from {} to {}", allowed.start(), allowed.end()))
+    }
+
+    /// A text, if one is said that is not empty.
+    pub(crate) fn text(&self, variable: &'static str) -> Result<Option<String>, Failure> {
+        let found = self.parsed(variable, |text| Some(text.to_owned()), || "plain text".to_owned())?;
+        Ok(found.filter(|text| !text.is_empty()))
+    }
+
+    /// Whatever can be read from a text, if it is said.
+    pub(crate) fn parsed<T>(
+        &self,
+        variable: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+        allowed: impl FnOnce() -> String,
+    ) -> Result<Option<T>, Failure> {
+        let Some(Value { name, text }) = self.find(variable) else { return Ok(None) };
+        let found = text.to_str().and_then(read);
+        let refused = || Failure::Setting { name, value: text.to_string_lossy().into_owned(), allowed: allowed() };
+        found.map(Some).ok_or_else(refused)
+    }
+}
 
 /// How a data directory is laid out and kept up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +131,10 @@ pub(crate) struct Settings {
 impl Settings {
     /// The usual ones, changed by `HOLDFAST_SEGMENT_BYTES`, `HOLDFAST_SNAPSHOT_ENTRIES` and `HOLDFAST_KEYS_IN_MEMORY`.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
-        let segment_bytes = number("HOLDFAST_SEGMENT_BYTES", 65_536..=1 << 30)?;
-        let snapshot_entries = number("HOLDFAST_SNAPSHOT_ENTRIES", 1..=1 << 62)?;
-        let keys_in_memory = number("HOLDFAST_KEYS_IN_MEMORY", 1..=1 << 32)?;
+        let said = Said::default();
+        let segment_bytes = said.number("HOLDFAST_SEGMENT_BYTES", 65_536..=1 << 30)?;
+        let snapshot_entries = said.number("HOLDFAST_SNAPSHOT_ENTRIES", 1..=1 << 62)?;
+        let keys_in_memory = said.number("HOLDFAST_KEYS_IN_MEMORY", 1..=1 << 32)?;
         Ok(Self {
             segment_bytes: segment_bytes.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(SEGMENT_BYTES),
             snapshot_entries: snapshot_entries.unwrap_or(Policy::STANDARD.snapshot_entries),
@@ -31,13 +143,35 @@ impl Settings {
     }
 }
 
-/// The number in a variable of the environment; `None` if it is not set.
-pub(crate) fn number(name: &'static str, allowed: RangeInclusive<u64>) -> Result<Option<u64>, Failure> {
-    let Some(value) = env::var_os(name) else { return Ok(None) };
-    let number = value.to_str().and_then(|text| text.parse().ok()).filter(|number| allowed.contains(number));
-    number.map(Some).ok_or_else(|| Failure::Setting {
-        name,
-        value: value.to_string_lossy().into_owned(),
-        allowed: format!("a whole number from {} to {}", allowed.start(), allowed.end()),
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::HttpSettings;
+
+    fn said(text: &str) -> Result<Said, Failure> {
+        Said::in_file(toml::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn every_setting_has_a_place_in_the_file_and_its_usual_value_is_allowed() {
+        for Known { variable, usual, .. } in SERVER {
+            let said = said(&format!("{} = {usual}", field(variable))).unwrap();
+            let settings = HttpSettings::read(&said, None).unwrap();
+            assert_eq!(format!("{settings:?}"), format!("{:?}", HttpSettings::read(&Said::default(), None).unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_bad_setting_in_the_file_names_itself_what_it_was_and_what_is_allowed() {
+        for (text, expected) in [
+            ("rate_failures = 0", "server.rate_failures is \"0\", and must be a whole number from 1 to 10000000"),
+            ("connections_max = \"many\"", "server.connections_max is \"many\", and must be a whole number from 1 to"),
+            ("chat_warn_below_cu = \"-1\"", "server.chat_warn_below_cu is \"-1\", and must be an amount of credits"),
+            ("rate = 5", "server.rate is \"5\", and must be one of listen, jwks"),
+        ] {
+            let settings = said(text).and_then(|said| HttpSettings::read(&said, None));
+            let refused = settings.unwrap_err();
+            assert!(refused.code() == "INVALID_SETTING" && refused.to_string().starts_with(expected), "{refused}");
+        }
+    }
 }

@@ -1,5 +1,10 @@
 //! The commands and their words.
 
+mod work;
+
+pub(super) use work::{Commit, Create, Escrows, OnExpiry, Overrun, Reservations};
+
+use super::config::{ConfigCommand, Init};
 use super::limits::{AccountLimit, Limits, Organisations, Teams};
 use super::prices::PricesCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -17,6 +22,7 @@ Examples:
   holdfast journal verify                           check every byte and every balance
   holdfast token --role service                     a bearer for the HTTP API
   holdfast keys new --account alice                 an API key that spends alice's credits
+  holdfast init && holdfast serve --config holdfast.toml   with a configuration of your own
 
 Commands ask the server of the data directory if one runs, and else open the directory themselves.
 Exit codes: 0 done, 1 refused or failed (error[CODE] on standard error), 2 not understood.";
@@ -25,13 +31,20 @@ const SERVE_SETTINGS: &str = "\
 Prints one line `listening on http://ADDR` when it is ready to answer. The first start of a data directory then prints an
 admin key, once. /docs describes the API, /console is the operator's page, /health, /ready and /metrics watch the server.
 
-From the environment:
-  HOLDFAST_JWKS                 a file or https URL of public keys (JWKS) whose tokens are trusted besides our own
-  HOLDFAST_JWKS_ISSUER          the `iss` of those tokens (holdfast if not said)
-  HOLDFAST_RATE_PER_CREDENTIAL  requests a second of one credential (50000), twice as many at once
-  HOLDFAST_RATE_PER_ADDRESS     requests a second from one address (100000), twice as many at once
-  HOLDFAST_RATE_FAILURES        refused credentials a second from one address (500), twice as many at once
-  HOLDFAST_CONNECTIONS_MAX      connections at once (4096)";
+From the environment, or in small letters and without HOLDFAST_ under [server] in the file:
+  HOLDFAST_JWKS                  a file or https URL of public keys (JWKS) whose tokens are trusted
+  HOLDFAST_JWKS_ISSUER           the `iss` of those tokens (holdfast)
+  HOLDFAST_RATE_PER_CREDENTIAL   requests a second of one credential (50000)
+  HOLDFAST_RATE_PER_ADDRESS      requests a second from one address (100000)
+  HOLDFAST_RATE_FAILURES         refused credentials a second from one address (500)
+  HOLDFAST_CONNECTIONS_MAX       connections at once (4096)
+  HOLDFAST_CHAT_MODEL            the model of a WebSocket's prompt that names none (echo)
+  HOLDFAST_CHAT_WARN_BELOW_CU    below this balance a conversation is warned (10)
+  HOLDFAST_CHAT_RATE             messages a second on one WebSocket (10)
+  HOLDFAST_CHAT_CONNECTIONS_MAX  WebSockets at once (1024)
+From the environment only:
+  HOLDFAST_SEGMENT_BYTES, HOLDFAST_SNAPSHOT_ENTRIES, HOLDFAST_KEYS_IN_MEMORY  the data directory's upkeep
+  OPENAI_API_KEY, ANTHROPIC_API_KEY, and what the file names with key_env     providers' keys";
 
 /// Holds money before work is done, charges exactly what the work cost, and keeps the books through any crash.
 #[derive(Debug, Parser)]
@@ -90,6 +103,11 @@ pub(super) enum Command {
     Prices(PricesCommand),
     /// Throw away everything derived from the journal, and derive it anew
     Rebuild,
+    /// Write a configuration with everything explained, for `serve --config`
+    Init(Init),
+    /// Try a configuration, or take one over from another gateway
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Measure on this machine and disk
     #[command(subcommand)]
     Bench(Bench),
@@ -102,12 +120,16 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// Where to listen for HTTP; port 0 takes any free one
-    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDR")]
-    pub(super) listen: String,
-    /// A TOML file with providers, models and where the prices are; without one, the built-in model `echo`
+    /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:8080]
+    #[arg(long, env = "HOLDFAST_LISTEN", value_name = "ADDR")]
+    pub(super) listen: Option<String>,
+    /// A TOML file with settings, providers, models and where the prices are (`holdfast init` writes one); without
+    /// one, the built-in model `echo`
     #[arg(long, env = "HOLDFAST_CONFIG", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+    /// The file of prices, before what the configuration says (prices.toml in the data directory if nobody says)
+    #[arg(long, env = "HOLDFAST_PRICES", value_name = "FILE")]
+    pub(super) prices: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -278,200 +300,6 @@ pub(super) enum LookAtAccounts {
         #[arg(long)]
         limit: Option<u64>,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum Reservations {
-    /// Hold credits for work to come
-    Create(Create),
-    /// Say that the work has been sent upstream
-    Start { id: String },
-    /// Charge what the work cost, and give the rest back
-    Commit(Commit),
-    /// Give a hold back
-    Release { id: String },
-    /// Hold more
-    Increase {
-        id: String,
-        /// By how many credits
-        #[arg(allow_hyphen_values = true)]
-        amount_cu: String,
-        #[command(flatten)]
-        once: Once,
-    },
-    /// Hold for longer, counted from now
-    Extend {
-        id: String,
-        /// For how long, such as 90s, 15m, 1h or 2d
-        #[arg(value_parser = seconds)]
-        ttl: u64,
-        #[command(flatten)]
-        once: Once,
-    },
-    /// Take a charge back
-    Void {
-        id: String,
-        /// Why, for the record
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
-    },
-    /// Say that the peer has acknowledged the charge
-    Ack { id: String },
-    /// Say that the peer could not be told of the charge
-    Fail {
-        id: String,
-        /// Its last word
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
-    },
-    /// A reservation and its whole life, however old
-    Show { id: String },
-    /// Open reservations, those that end first before the others
-    List {
-        /// Of this owner only
-        #[arg(long)]
-        account: Option<String>,
-        /// At most so many
-        #[arg(long)]
-        limit: Option<u64>,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Create {
-    /// Whose credits
-    pub(super) account: String,
-    /// How many, such as 12.5
-    #[arg(allow_hyphen_values = true)]
-    pub(super) amount_cu: String,
-    /// The reservation's id; a new one if not said
-    #[arg(long)]
-    pub(super) id: Option<String>,
-    /// How long the hold lives, such as 90s, 15m, 1h or 2d (24h if not said)
-    #[arg(long, value_parser = seconds)]
-    pub(super) ttl: Option<u64>,
-    /// What to do with a cost above the hold
-    #[arg(long)]
-    pub(super) overrun: Option<Overrun>,
-    /// What to do with started work that nobody settles
-    #[arg(long)]
-    pub(super) on_expiry: Option<OnExpiry>,
-    /// Freeze this price of input tokens, in dollars per million
-    #[arg(long, value_name = "USD", requires = "output_price")]
-    pub(super) input_price: Option<String>,
-    /// Freeze this price of output tokens, in dollars per million
-    #[arg(long, value_name = "USD", requires = "input_price")]
-    pub(super) output_price: Option<String>,
-    /// Freeze this price of input tokens read from a cache, in dollars per million (the input price if not said)
-    #[arg(long, value_name = "USD", requires = "input_price")]
-    pub(super) cached_input_price: Option<String>,
-    /// Freeze this price of input tokens written to a cache, in dollars per million (the input price if not said)
-    #[arg(long, value_name = "USD", requires = "input_price")]
-    pub(super) cache_write_price: Option<String>,
-    /// Freeze this price of reasoning tokens, in dollars per million (the output price if not said)
-    #[arg(long, value_name = "USD", requires = "input_price")]
-    pub(super) reasoning_price: Option<String>,
-    /// Freeze this price per request, in dollars: charged once, with the final commit by tokens
-    #[arg(long, value_name = "USD", requires = "input_price")]
-    pub(super) request_price: Option<String>,
-    #[command(flatten)]
-    pub(super) once: Once,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Overrun {
-    /// Charge the hold, record the rest as uncollected
-    Cap,
-    /// Charge the hold, then what is available
-    Available,
-    /// Refuse the commit
-    Refuse,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum OnExpiry {
-    /// Give the hold back
-    Release,
-    /// Charge all of it
-    ChargeEstimate,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Commit {
-    pub(super) id: String,
-    /// What it cost in credits; or give the tokens that it used
-    #[arg(allow_hyphen_values = true, required_unless_present = "input_tokens")]
-    pub(super) amount_cu: Option<String>,
-    /// Input tokens that it used, cached ones apart, priced by the frozen rates
-    #[arg(long, value_name = "N", requires = "output_tokens", conflicts_with = "amount_cu")]
-    pub(super) input_tokens: Option<u64>,
-    /// Output tokens that it used, reasoning apart
-    #[arg(long, value_name = "N", requires = "input_tokens", conflicts_with = "amount_cu")]
-    pub(super) output_tokens: Option<u64>,
-    /// Input tokens that were read from a cache
-    #[arg(long, value_name = "N", requires = "input_tokens", conflicts_with = "amount_cu")]
-    pub(super) cached_input_tokens: Option<u64>,
-    /// Input tokens that were written to a cache
-    #[arg(long, value_name = "N", requires = "input_tokens", conflicts_with = "amount_cu")]
-    pub(super) cache_write_tokens: Option<u64>,
-    /// Reasoning tokens that it used
-    #[arg(long, value_name = "N", requires = "input_tokens", conflicts_with = "amount_cu")]
-    pub(super) reasoning_tokens: Option<u64>,
-    /// More is to come: keep the rest held
-    #[arg(long)]
-    pub(super) partial: bool,
-    #[command(flatten)]
-    pub(super) once: Once,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum Escrows {
-    /// Hold credits in escrow
-    Hold {
-        /// Whose credits
-        account: String,
-        /// How many
-        #[arg(allow_hyphen_values = true)]
-        amount_cu: String,
-        /// What for, in a word
-        #[arg(long)]
-        feature: String,
-        /// The escrow's id; a new one if not said
-        #[arg(long)]
-        id: Option<String>,
-        #[command(flatten)]
-        once: Once,
-    },
-    /// Pay all of it out
-    Settle {
-        id: String,
-        /// Who has earned it
-        payee: String,
-        #[command(flatten)]
-        once: Once,
-    },
-    /// Give all of it back
-    Refund {
-        id: String,
-        #[command(flatten)]
-        once: Once,
-    },
-    /// Divide it
-    Partial {
-        id: String,
-        /// Who has earned the settled part
-        payee: String,
-        /// What the payee gets
-        #[arg(allow_hyphen_values = true)]
-        settle_cu: String,
-        /// What the owner gets back
-        #[arg(allow_hyphen_values = true)]
-        refund_cu: String,
-        #[command(flatten)]
-        once: Once,
-    },
-    /// An escrow as it stands, however old
-    Show { id: String },
 }
 
 /// Reads a length of time such as `90s`, `15m`, `1h30m` or `2d`; a bare number counts seconds.

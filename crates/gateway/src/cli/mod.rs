@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod config;
 mod door;
 mod journal;
 mod keys;
@@ -84,9 +85,9 @@ fn run(cli: &Cli) -> Result<(), Ended> {
     let session = Session { cli, settings, output };
     match &cli.command {
         Command::Serve(serve) => {
-            let http = HttpSettings::from_environment(&serve.listen)?;
             let config = FileConfig::read(serve.config.as_deref())?;
-            Ok(control::serve(&cli.global.data, &settings, &http, config)?)
+            let http = HttpSettings::read(&config.said()?, serve.listen.as_deref())?;
+            Ok(control::serve(&cli.global.data, &settings, &http, config, serve.prices.as_deref())?)
         }
         Command::Keys(command) => keys::run(&session, command),
         Command::Token(words) => token::run(&session, words),
@@ -107,6 +108,8 @@ fn run(cli: &Cli) -> Result<(), Ended> {
         Command::Journal(command) => journal::run(&session, command),
         Command::Prices(command) => prices::run(&session, command),
         Command::Rebuild => rebuild::run(&session),
+        Command::Init(words) => config::init(&session, words),
+        Command::Config(command) => config::run(&session, command),
         Command::Bench(Bench::Ledger { seconds, callers, batch }) => {
             let duration = Duration::from_secs(*seconds);
             bench::ledger(&session, bench::Plan { duration, callers: *callers, batch: *batch })

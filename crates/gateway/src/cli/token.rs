@@ -10,8 +10,8 @@ use std::path::Path;
 
 /// Prints a bearer token.
 pub(super) fn run(session: &Session<'_>, words: &Token) -> Result<(), Ended> {
-    let setting = |name, value: &dyn ToString, allowed: &str| Failure::Setting {
-        name,
+    let setting = |name: &str, value: &dyn ToString, allowed: &str| Failure::Setting {
+        name: name.to_owned(),
         value: value.to_string(),
         allowed: allowed.to_owned(),
     };

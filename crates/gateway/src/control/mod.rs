@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::http::{self, AppState, Gate, HttpSettings, Listener};
 use crate::inference::{self, Inference};
 use crate::node::{self, Node};
-use crate::prices::{IfMissing, Looked, Prices};
+use crate::prices::Looked;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::terminal::{self, Bar};
@@ -58,15 +58,17 @@ enum Ended {
 }
 
 /// Serves a data directory until a signal or a failure of the journal.
-pub(crate) fn serve(data: &Path, settings: &Settings, http: &HttpSettings, config: FileConfig) -> Result<(), Failure> {
+pub(crate) fn serve(
+    data: &Path,
+    settings: &Settings,
+    http: &HttpSettings,
+    config: FileConfig,
+    prices: Option<&Path>,
+) -> Result<(), Failure> {
     let lock = node::lock(data)?;
     let (socket, listener) = Socket::bind(data)?;
     let http_listener = Listener::bind(http)?;
-    let prices = match config.prices() {
-        Some(path) => Prices::open(path, IfMissing::Refuse),
-        None => Prices::open(&data.join("prices.toml"), IfMissing::UseBuiltIn),
-    }
-    .map_err(Failure::Prices)?;
+    let prices = config.open_prices(data, prices)?;
     let providers = config.providers()?;
     let mut runtime = Builder::new_multi_thread();
     let runtime = runtime.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build();

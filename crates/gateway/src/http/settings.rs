@@ -3,9 +3,8 @@
 use super::chat_socket::ChatSettings;
 use crate::failure::Failure;
 use crate::identity::{PeerKeys, Source};
-use crate::settings::number;
+use crate::settings::Said;
 use holdfast_domain::CreditUnit;
-use std::env;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -47,17 +46,20 @@ pub(crate) struct HttpSettings {
 }
 
 impl HttpSettings {
-    /// Generous limits and no peer, changed by the environment.
-    pub(crate) fn from_environment(listen: &str) -> Result<Self, Failure> {
+    /// Generous limits and no peer, changed by what is said; an address on the command line goes before that.
+    pub(crate) fn read(said: &Said, listen: Option<&str>) -> Result<Self, Failure> {
         let rate = |name, usual: NonZeroU32| -> Result<NonZeroU32, Failure> {
-            let said = number(name, 1..=10_000_000)?;
-            Ok(said.and_then(|rate| u32::try_from(rate).ok()).and_then(NonZeroU32::new).unwrap_or(usual))
+            let rate = said.number(name, 1..=10_000_000)?;
+            Ok(rate.and_then(|rate| u32::try_from(rate).ok()).and_then(NonZeroU32::new).unwrap_or(usual))
         };
         let count = |name, usual: usize| -> Result<usize, Failure> {
-            Ok(number(name, 1..=1_000_000)?.and_then(|most| usize::try_from(most).ok()).unwrap_or(usual))
+            Ok(said.number(name, 1..=1_000_000)?.and_then(|most| usize::try_from(most).ok()).unwrap_or(usual))
         };
         Ok(Self {
-            listen: listen.to_owned(),
+            listen: match listen {
+                Some(listen) => listen.to_owned(),
+                None => said.text("HOLDFAST_LISTEN")?.unwrap_or_else(|| LISTEN.to_owned()),
+            },
             connections_max: count("HOLDFAST_CONNECTIONS_MAX", CONNECTIONS_MAX)?,
             rates: RateSettings {
                 per_credential: rate("HOLDFAST_RATE_PER_CREDENTIAL", PER_CREDENTIAL)?,
@@ -65,13 +67,13 @@ impl HttpSettings {
                 failures: rate("HOLDFAST_RATE_FAILURES", FAILURES)?,
             },
             chat: ChatSettings {
-                model: text("HOLDFAST_CHAT_MODEL")?.unwrap_or_else(|| "echo".to_owned()),
-                warn_below: amount("HOLDFAST_CHAT_WARN_BELOW_CU", WARN_BELOW)?,
+                model: said.text("HOLDFAST_CHAT_MODEL")?.unwrap_or_else(|| "echo".to_owned()),
+                warn_below: amount(said, "HOLDFAST_CHAT_WARN_BELOW_CU", WARN_BELOW)?,
                 rate: rate("HOLDFAST_CHAT_RATE", CHAT_RATE)?,
                 connections_max: count("HOLDFAST_CHAT_CONNECTIONS_MAX", CHAT_CONNECTIONS_MAX)?,
             },
-            jwks: text("HOLDFAST_JWKS")?,
-            jwks_issuer: text("HOLDFAST_JWKS_ISSUER")?.unwrap_or_else(|| "holdfast".to_owned()),
+            jwks: said.text("HOLDFAST_JWKS")?,
+            jwks_issuer: said.text("HOLDFAST_JWKS_ISSUER")?.unwrap_or_else(|| "holdfast".to_owned()),
         })
     }
 
@@ -82,6 +84,7 @@ impl HttpSettings {
     }
 }
 
+const LISTEN: &str = "127.0.0.1:8080";
 const CONNECTIONS_MAX: usize = 4_096;
 // One busy service is one credential and one address: these stop a runaway loop, not a load test.
 const PER_CREDENTIAL: NonZeroU32 = NonZeroU32::new(50_000).expect("not zero");
@@ -93,18 +96,9 @@ const CHAT_CONNECTIONS_MAX: usize = 1_024;
 /// Credits: ten of them are ten cents, unless the prices say otherwise.
 const WARN_BELOW: &str = "10";
 
-fn amount(name: &'static str, usual: &str) -> Result<CreditUnit, Failure> {
-    let said = text(name)?.unwrap_or_else(|| usual.to_owned());
+fn amount(said: &Said, name: &'static str, usual: &str) -> Result<CreditUnit, Failure> {
     let allowed = || "an amount of credits such as 10 or 2.5".to_owned();
-    said.parse().map_err(|_| Failure::Setting { name, value: said.clone(), allowed: allowed() })
-}
-
-fn text(name: &'static str) -> Result<Option<String>, Failure> {
-    let Some(value) = env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };
-    let value = value.into_string().map_err(|value| Failure::Setting {
-        name,
-        value: value.to_string_lossy().into_owned(),
-        allowed: "plain text".to_owned(),
-    })?;
-    Ok(Some(value))
+    let read = |text: &str| if text.is_empty() { usual.parse().ok() } else { text.parse().ok() };
+    let said = said.parsed(name, read, allowed)?;
+    Ok(said.unwrap_or_else(|| usual.parse().expect("the usual amount is one")))
 }

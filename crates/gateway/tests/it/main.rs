@@ -24,5 +24,6 @@ mod invoke;
 mod limits;
 mod prices;
 mod serving;
+mod setup;
 mod tour;
 mod world;
