@@ -5,6 +5,7 @@ mod work;
 pub(super) use work::{Commit, Create, Escrows, OnExpiry, Overrun, Reservations};
 
 use super::config::{ConfigCommand, Init};
+use super::doctor::Doctor;
 use super::limits::{AccountLimit, Limits, Organisations, Teams};
 use super::prices::PricesCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -23,9 +24,11 @@ Examples:
   holdfast token --role service                     a bearer for the HTTP API
   holdfast keys new --account alice                 an API key that spends alice's credits
   holdfast init && holdfast serve --config holdfast.toml   with a configuration of your own
+  holdfast doctor                                   whether all is ready
 
 Commands ask the server of the data directory if one runs, and else open the directory themselves.
-Exit codes: 0 done, 1 refused or failed (error[CODE] on standard error), 2 not understood.";
+Exit codes: 0 done, 1 refused or failed (error[CODE] on standard error), 2 not understood,
+3 from doctor: nothing fails, something should be looked at.";
 
 const SERVE_SETTINGS: &str = "\
 Prints one line `listening on http://ADDR` when it is ready to answer. The first start of a data directory then prints an
@@ -108,6 +111,8 @@ pub(super) enum Command {
     /// Try a configuration, or take one over from another gateway
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Check whether all is ready to serve, and say what to do where it is not
+    Doctor(Doctor),
     /// Measure on this machine and disk
     #[command(subcommand)]
     Bench(Bench),

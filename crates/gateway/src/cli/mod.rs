@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod config;
+mod doctor;
 mod door;
 mod journal;
 mod keys;
@@ -45,6 +46,8 @@ enum Ended {
     Refused(Complaint),
     /// Something failed on the way.
     Failed(Failure),
+    /// All was told; only the exit code is left to say.
+    Told(u8),
     /// Whoever read the output has gone away, which is no failure.
     NobodyReads,
 }
@@ -69,6 +72,7 @@ impl From<io::Error> for Ended {
 pub(crate) fn main() -> ExitCode {
     let complaint = match run(&Cli::parse()) {
         Ok(()) | Err(Ended::NobodyReads) => return ExitCode::SUCCESS,
+        Err(Ended::Told(code)) => return ExitCode::from(code),
         Err(Ended::Refused(complaint)) => complaint,
         Err(Ended::Failed(failure)) => {
             Complaint { code: failure.code().to_owned(), message: failure.to_string(), hint: failure.hint() }
@@ -110,6 +114,7 @@ fn run(cli: &Cli) -> Result<(), Ended> {
         Command::Rebuild => rebuild::run(&session),
         Command::Init(words) => config::init(&session, words),
         Command::Config(command) => config::run(&session, command),
+        Command::Doctor(words) => doctor::run(&session, words),
         Command::Bench(Bench::Ledger { seconds, callers, batch }) => {
             let duration = Duration::from_secs(*seconds);
             bench::ledger(&session, bench::Plan { duration, callers: *callers, batch: *batch })

@@ -67,8 +67,7 @@ impl SigningKeys {
     /// Makes a key that signs from now on, and removes those that verify no more. The new key's name.
     pub(crate) fn rotate(&self) -> Result<String, IdentityError> {
         // Also when the clock has gone back, the new key is the newest.
-        let newest = self.keys().first().map_or(Timestamp::EPOCH, |key| key.made_at);
-        let kid = make(&self.dir, now().max(newest.after(Span::from_millis(1))))?;
+        let kid = make(&self.dir, now().max(self.newest_at().after(Span::from_millis(1))))?;
         let keys = load(&self.dir)?;
         for old in keys.iter().skip(valid(&keys, now())) {
             fs::remove_file(&old.path).map_err(IdentityError::io(format!("remove {}", old.path.display())))?;
@@ -83,6 +82,11 @@ impl SigningKeys {
         let newest = keys.first().ok_or_else(|| IdentityError::NotAKey(self.dir.clone()))?;
         token::sign(&newest.encoding, &newest.kid, token::Claims::of(subject, role, life_s))
             .map_err(|_| IdentityError::NotAKey(newest.path.clone()))
+    }
+
+    /// When the key that signs was made.
+    pub(crate) fn newest_at(&self) -> Timestamp {
+        self.keys().first().map_or(Timestamp::EPOCH, |key| key.made_at)
     }
 
     /// The key to verify with that has this name.
