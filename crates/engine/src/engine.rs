@@ -8,11 +8,11 @@ use crate::clock::Clock;
 use crate::error::Refusal;
 use crate::query::View;
 use crate::request::{Answer, BATCH_MAX, Hashes, Request};
+use crate::turns::Turns;
 use crate::upkeep::{self, Upkeep};
-use crate::worker::{Ask, Desk, Intake, Job, Many, Shared, State, lock};
+use crate::worker::{Ask, Desk, Job, Many, Shared};
 use holdfast_journal::{Batch, Disk};
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
 
@@ -55,17 +55,7 @@ impl<D: Disk> Engine<D> {
             disk,
             journal_id: journal.id(),
             clock,
-            intake: Mutex::new(Intake {
-                queue: VecDeque::new(),
-                waiting: 0,
-                desk_taken: false,
-                disk_taken: false,
-                desk_sleeps: false,
-                called: false,
-                state: State::Running,
-            }),
-            work: Condvar::new(),
-            desk_free: Condvar::new(),
+            turns: Turns::new(),
             desk: Mutex::new(Desk { ledger, batch, cursor, replies: Vec::new(), memory: Vec::new() }),
             journal: Mutex::new(journal),
             upkeep: Upkeep::new(end, policy, report.snapshot.unwrap_or(0)),
@@ -95,7 +85,7 @@ impl<D: Disk> Engine<D> {
         let (reply, answer) = oneshot::channel();
         let hashes = Hashes::of(&request, &mut Vec::with_capacity(256));
         self.shared.admit(1)?;
-        self.shared.enqueue(Job::One(request, hashes, reply));
+        self.shared.turns.enqueue(Job::One(request, hashes, reply));
         Ok(answer)
     }
 
@@ -130,7 +120,7 @@ impl<D: Disk> Engine<D> {
         for (number, part) in requests.chunks(PART).enumerate() {
             let hashes = part.iter().map(|request| Hashes::of(request, &mut memory)).collect();
             let (reply, answers) = oneshot::channel();
-            self.shared.enqueue(Job::Many(Many {
+            self.shared.turns.enqueue(Job::Many(Many {
                 requests: Arc::clone(requests),
                 from: number * PART,
                 hashes,
@@ -168,35 +158,26 @@ impl<D: Disk> Engine<D> {
             Box::new(move || drop(reply.send(found)))
         });
         self.shared.admit(1)?;
-        self.shared.enqueue(Job::Ask(ask));
+        self.shared.turns.enqueue(Job::Ask(ask));
         Ok(answer)
     }
 
     /// How the engine is. Never waits for the disk.
     #[must_use]
     pub fn health(&self) -> Health {
-        let (state, waiting) = {
-            let intake = lock(&self.shared.intake);
-            (intake.state.clone(), intake.waiting)
-        };
-        let failed = match state {
-            State::Failed(reason) => Some(reason),
-            State::Running | State::Stopping => None,
-        };
         let (applied, read_model_failed) = self.shared.upkeep.read_model();
-        Health { failed, durable: self.shared.upkeep.durable().next_offset - 1, applied, read_model_failed, waiting }
+        Health {
+            failed: self.shared.turns.failure(),
+            durable: self.shared.upkeep.durable().next_offset - 1,
+            applied,
+            read_model_failed,
+            waiting: self.shared.turns.waiting(),
+        }
     }
 
     /// Stops: finishes what waits, seals the journal, and leaves a snapshot so that the next start is quick.
     pub fn stop(mut self) -> Result<(), String> {
-        {
-            let mut intake = lock(&self.shared.intake);
-            if intake.state == State::Running {
-                intake.state = State::Stopping;
-            }
-        }
-        self.shared.work.notify_all();
-        self.shared.desk_free.notify_all();
+        self.shared.turns.stop();
         for worker in self.workers.drain(..) {
             worker.join().map_err(|_| "a writer panicked".to_owned())?;
         }

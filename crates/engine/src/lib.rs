@@ -22,7 +22,9 @@ pub mod recovery;
 mod replay;
 mod request;
 mod snapshot;
+mod sync;
 mod table;
+mod turns;
 mod upkeep;
 mod worker;
 

@@ -5,4 +5,8 @@ mod concurrency;
 mod golden;
 mod inputs;
 mod restarts;
+mod sync;
+#[path = "../../src/turns.rs"]
+mod turns;
+mod waking;
 mod world;

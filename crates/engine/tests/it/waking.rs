@@ -1,0 +1,228 @@
+//! A model of the waking in `turns.rs`: callers, the two workers and the disk, under a scheduler that tries many orders in which
+//! they may run. Somebody who sleeps while there is something to do is a deadlock here, because no time passes.
+//!
+//! The file under test is compiled into this program with the locks of `sync.rs`. Around it stands what `worker.rs` does,
+//! without the work: jobs are numbers, a batch holds two of them, and the disk is a list.
+
+use crate::sync::{Odd, plant};
+use crate::turns::{Beside, Closed, Filled, Since, Step, Turns};
+use shuttle::sync::atomic::{AtomicBool, Ordering};
+use shuttle::sync::{Arc, Mutex, mpsc};
+use shuttle::thread;
+use std::panic::catch_unwind;
+
+/// How many jobs fit a batch.
+const ROOM: usize = 2;
+const CALLERS: usize = 3;
+const JOBS_EACH: usize = 2;
+/// Orders of the threads that are tried. One that loses a wake-up is found within a hundred.
+const ORDERS: usize = 1_000;
+
+/// A job: its number, and where its caller waits to hear that it is durable.
+struct Job(usize, mpsc::Sender<usize>);
+
+/// Nothing goes on beside the workers.
+struct Nothing;
+
+impl Beside for Nothing {
+    fn must_wait(&self) -> bool {
+        false
+    }
+
+    fn is_unsealed(&self) -> bool {
+        false
+    }
+}
+
+struct Model {
+    turns: Turns<Job>,
+    at_desk: AtomicBool,
+    at_disk: AtomicBool,
+    /// Batches closed so far.
+    closed: Mutex<usize>,
+    /// Batches on the disk.
+    written: Mutex<Vec<Vec<usize>>>,
+    /// The batch that the disk refuses.
+    broken_at: Option<usize>,
+}
+
+impl Model {
+    fn work(&self) {
+        loop {
+            self.turns.take_desk();
+            assert!(!self.at_desk.swap(true, Ordering::SeqCst), "two at the desk");
+            let Some((number, batch)) = self.fill() else { return };
+            assert!(!self.at_disk.swap(true, Ordering::SeqCst), "two at the disk");
+            self.commit(number, batch);
+        }
+    }
+
+    fn fill(&self) -> Option<(usize, Vec<Job>)> {
+        let mut batch = Vec::new();
+        loop {
+            let filled = Filled { told: batch.len(), full: batch.len() == ROOM };
+            match self.turns.next_step(filled, Since::now(), &Nothing) {
+                Step::Decide(mut jobs) => {
+                    let taken: Vec<Job> = jobs.drain(..jobs.len().min(ROOM - batch.len())).collect();
+                    let done = taken.len();
+                    batch.extend(taken);
+                    self.turns.put_back(jobs, done);
+                }
+                Step::Write => {
+                    let mut closed = self.closed.lock().unwrap();
+                    *closed += 1;
+                    let number = *closed;
+                    drop(closed);
+                    self.at_desk.store(false, Ordering::SeqCst);
+                    self.turns.leave_desk();
+                    return Some((number, batch));
+                }
+                Step::Seal => unreachable!("nothing is unsealed"),
+                Step::Leave(refused) => {
+                    drop((refused, batch));
+                    self.at_desk.store(false, Ordering::SeqCst);
+                    self.turns.go_home();
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn commit(&self, number: usize, batch: Vec<Job>) {
+        let is_broken = self.broken_at.is_some_and(|broken_at| number >= broken_at);
+        if !is_broken {
+            let mut written = self.written.lock().unwrap();
+            assert_eq!(written.len() + 1, number, "a batch overtook another");
+            written.push(batch.iter().map(|job| job.0).collect());
+        }
+        self.at_disk.store(false, Ordering::SeqCst);
+        if is_broken {
+            drop(self.turns.fail("broken"));
+            self.turns.free_disk();
+        } else {
+            self.turns.free_disk();
+            for Job(number, caller) in batch {
+                // A caller that has gone away changes nothing.
+                let _gone = caller.send(number);
+            }
+        }
+    }
+
+    /// Submits a job. What its caller hears; `None` if it was refused, or the disk broke on the way.
+    fn submit(&self, number: usize) -> Option<mpsc::Receiver<usize>> {
+        if let Err(closed) = self.turns.admit(1) {
+            assert_eq!(closed, Closed::Failed);
+            return None;
+        }
+        let (reply, answer) = mpsc::channel();
+        self.turns.enqueue(Job(number, reply));
+        Some(answer)
+    }
+}
+
+/// What callers do once they have submitted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Callers {
+    Wait,
+    GoAway,
+}
+
+/// One run: callers come, and when they have gone the engine stops. What was written, in order.
+fn run(callers: Callers, broken_at: Option<usize>) -> Vec<usize> {
+    let model = Arc::new(Model {
+        turns: Turns::new(),
+        at_desk: AtomicBool::new(false),
+        at_disk: AtomicBool::new(false),
+        closed: Mutex::new(0),
+        written: Mutex::new(Vec::new()),
+        broken_at,
+    });
+    let spawn = |act: Box<dyn FnOnce(&Model) + Send>| {
+        let model = Arc::clone(&model);
+        thread::spawn(move || act(&model))
+    };
+    let workers: Vec<_> = (0..2).map(|_| spawn(Box::new(Model::work))).collect();
+    let come = |caller: usize| {
+        move |model: &Model| {
+            for number in (0..JOBS_EACH).map(|job| caller * JOBS_EACH + job) {
+                let answer = model.submit(number);
+                if callers == Callers::Wait {
+                    let heard = answer.and_then(|answer| answer.recv().ok());
+                    assert!(heard == Some(number) || model.broken_at.is_some(), "{number} was answered {heard:?}");
+                    assert!(heard.is_none() || model.written.lock().unwrap().iter().flatten().any(|is| *is == number));
+                }
+            }
+        }
+    };
+    let callers: Vec<_> = (0..CALLERS).map(|caller| spawn(Box::new(come(caller)))).collect();
+    callers.into_iter().for_each(|caller| caller.join().unwrap());
+    model.turns.stop();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    assert_eq!(model.turns.failure().is_some(), broken_at.is_some());
+    assert_eq!(model.turns.waiting(), 0);
+    let written = model.written.lock().unwrap();
+    written.iter().flatten().copied().collect()
+}
+
+/// Runs so that every job must be written once, and the jobs of each caller in their order.
+fn run_whole(callers: Callers) {
+    let written = run(callers, None);
+    assert_eq!(written.len(), CALLERS * JOBS_EACH, "{written:?}");
+    for caller in 0..CALLERS {
+        let of_caller: Vec<usize> = written.iter().copied().filter(|number| number / JOBS_EACH == caller).collect();
+        assert!(of_caller.is_sorted() && of_caller.len() == JOBS_EACH, "{written:?}");
+    }
+}
+
+/// Tries many orders: at random, and with few changes of thread, which finds other mistakes.
+fn in_every_order(model: fn()) {
+    shuttle::check_random(model, ORDERS);
+    shuttle::check_pct(model, ORDERS, 3);
+}
+
+#[test]
+fn every_caller_is_answered_in_every_order() {
+    in_every_order(|| run_whole(Callers::Wait));
+}
+
+#[test]
+fn a_stop_finishes_what_waits_though_nobody_waits_for_it() {
+    in_every_order(|| run_whole(Callers::GoAway));
+}
+
+#[test]
+fn waking_for_nothing_changes_nothing() {
+    plant(Odd::WakesForNothing);
+    in_every_order(|| run_whole(Callers::Wait));
+}
+
+#[test]
+fn a_broken_disk_leaves_nobody_waiting() {
+    for broken_at in [1, 2] {
+        let model = move || {
+            let written = run(Callers::Wait, Some(broken_at));
+            assert!(written.len() <= (broken_at - 1) * ROOM, "{written:?}");
+        };
+        shuttle::check_random(model, ORDERS);
+        shuttle::check_pct(model, ORDERS, 3);
+    }
+}
+
+/// The model must find what is planted, as a deadlock.
+fn assert_found(odd: Odd) {
+    plant(odd);
+    let found =
+        catch_unwind(|| in_every_order(|| run_whole(Callers::Wait))).expect_err("the lost wake-up was not found");
+    let said = found.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(said.contains("deadlock"), "{odd:?}: {said}");
+}
+
+#[test]
+fn a_wake_up_that_is_lost_between_looking_and_sleeping_is_found() {
+    assert_found(Odd::ListensTooLate);
+}
+
+#[test]
+fn a_call_that_wakes_nobody_is_found() {
+    assert_found(Odd::LosesCalls);
+}
