@@ -1,12 +1,15 @@
 //! The engine on a real disk: concurrency, idempotency, expiry, restarts, and bad input.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod budgets;
 mod concurrency;
+mod forged;
 mod golden;
 mod inputs;
 mod restarts;
 mod sync;
 #[path = "../../src/turns.rs"]
 mod turns;
+mod views;
 mod waking;
 mod world;
