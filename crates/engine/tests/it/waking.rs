@@ -7,7 +7,7 @@
 use crate::sync::{Odd, plant};
 use crate::turns::{Beside, Closed, Filled, Since, Step, Turns};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
-use shuttle::sync::{Arc, Mutex, mpsc};
+use shuttle::sync::{Arc, Condvar, Mutex, mpsc};
 use shuttle::thread;
 use std::panic::catch_unwind;
 
@@ -42,8 +42,45 @@ struct Model {
     closed: Mutex<usize>,
     /// Batches on the disk.
     written: Mutex<Vec<Vec<usize>>>,
-    /// The batch that the disk refuses.
-    broken_at: Option<usize>,
+    /// How many jobs have been decided, and who waits for more.
+    decided: Mutex<usize>,
+    more: Condvar,
+    world: World,
+}
+
+/// What happens to a model.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct World {
+    callers: Callers,
+    disk: Disk,
+    /// Whether something beside the workers fails at some time.
+    fails_beside: bool,
+}
+
+/// What callers do once they have submitted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Callers {
+    Wait,
+    GoAway,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    Quick,
+    /// It syncs a batch until a job of a later one has been decided, or there is none left.
+    Slow,
+    /// It refuses this batch and all after it.
+    BreaksAt(usize),
+}
+
+impl World {
+    const fn new(callers: Callers, disk: Disk) -> Self {
+        Self { callers, disk, fails_beside: false }
+    }
+
+    fn may_fail(self) -> bool {
+        matches!(self.disk, Disk::BreaksAt(_)) || self.fails_beside
+    }
 }
 
 impl Model {
@@ -66,6 +103,8 @@ impl Model {
                     let taken: Vec<Job> = jobs.drain(..jobs.len().min(ROOM - batch.len())).collect();
                     let done = taken.len();
                     batch.extend(taken);
+                    *self.decided.lock().unwrap() += done;
+                    self.more.notify_all();
                     self.turns.put_back(jobs, done);
                 }
                 Step::Write => {
@@ -89,22 +128,31 @@ impl Model {
     }
 
     fn commit(&self, number: usize, batch: Vec<Job>) {
-        let is_broken = self.broken_at.is_some_and(|broken_at| number >= broken_at);
+        let is_broken = matches!(self.world.disk, Disk::BreaksAt(broken_at) if number >= broken_at);
         if !is_broken {
             let mut written = self.written.lock().unwrap();
             assert_eq!(written.len() + 1, number, "a batch overtook another");
             written.push(batch.iter().map(|job| job.0).collect());
+            let jobs: usize = written.iter().map(Vec::len).sum();
+            drop(written);
+            self.sync(jobs);
         }
         self.at_disk.store(false, Ordering::SeqCst);
         if is_broken {
             drop(self.turns.fail("broken"));
-            self.turns.free_disk();
-        } else {
-            self.turns.free_disk();
-            for Job(number, caller) in batch {
-                // A caller that has gone away changes nothing.
-                let _gone = caller.send(number);
-            }
+        }
+        self.turns.free_disk();
+        for Job(number, caller) in batch.into_iter().filter(|_| !is_broken) {
+            // A caller that has gone away changes nothing.
+            let _gone = caller.send(number);
+        }
+    }
+
+    /// Takes as long as the disk takes for a batch with which `written` jobs are on it.
+    fn sync(&self, written: usize) {
+        if self.world.disk == Disk::Slow && written < CALLERS * JOBS_EACH {
+            let decided = self.decided.lock().unwrap();
+            let _more = self.more.wait_while(decided, |decided| *decided <= written).unwrap();
         }
     }
 
@@ -120,53 +168,52 @@ impl Model {
     }
 }
 
-/// What callers do once they have submitted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Callers {
-    Wait,
-    GoAway,
-}
-
-/// One run: callers come, and when they have gone the engine stops. What was written, in order.
-fn run(callers: Callers, broken_at: Option<usize>) -> Vec<usize> {
+/// One run: callers come, and when they have gone the engine stops, unless it has failed. What was written, in order.
+fn run(world: World) -> Vec<usize> {
     let model = Arc::new(Model {
         turns: Turns::new(),
         at_desk: AtomicBool::new(false),
         at_disk: AtomicBool::new(false),
         closed: Mutex::new(0),
         written: Mutex::new(Vec::new()),
-        broken_at,
+        decided: Mutex::new(0),
+        more: Condvar::new(),
+        world,
     });
     let spawn = |act: Box<dyn FnOnce(&Model) + Send>| {
         let model = Arc::clone(&model);
         thread::spawn(move || act(&model))
     };
     let workers: Vec<_> = (0..2).map(|_| spawn(Box::new(Model::work))).collect();
-    let come = |caller: usize| {
-        move |model: &Model| {
-            for number in (0..JOBS_EACH).map(|job| caller * JOBS_EACH + job) {
-                let answer = model.submit(number);
-                if callers == Callers::Wait {
-                    let heard = answer.and_then(|answer| answer.recv().ok());
-                    assert!(heard == Some(number) || model.broken_at.is_some(), "{number} was answered {heard:?}");
-                    assert!(heard.is_none() || model.written.lock().unwrap().iter().flatten().any(|is| *is == number));
-                }
-            }
-        }
-    };
-    let callers: Vec<_> = (0..CALLERS).map(|caller| spawn(Box::new(come(caller)))).collect();
-    callers.into_iter().for_each(|caller| caller.join().unwrap());
-    model.turns.stop();
+    let mut others: Vec<_> = (0..CALLERS).map(|caller| spawn(Box::new(move |model| call(model, caller)))).collect();
+    if world.fails_beside {
+        others.push(spawn(Box::new(|model| drop(model.turns.fail("beside")))));
+    }
+    others.into_iter().for_each(|other| other.join().unwrap());
+    if !world.may_fail() {
+        model.turns.stop();
+    }
     workers.into_iter().for_each(|worker| worker.join().unwrap());
-    assert_eq!(model.turns.failure().is_some(), broken_at.is_some());
+    assert_eq!(model.turns.failure().is_some(), world.may_fail());
     assert_eq!(model.turns.waiting(), 0);
     let written = model.written.lock().unwrap();
     written.iter().flatten().copied().collect()
 }
 
+fn call(model: &Model, caller: usize) {
+    for number in (0..JOBS_EACH).map(|job| caller * JOBS_EACH + job) {
+        let answer = model.submit(number);
+        if model.world.callers == Callers::Wait {
+            let heard = answer.and_then(|answer| answer.recv().ok());
+            assert!(heard == Some(number) || model.world.may_fail(), "{number} was answered {heard:?}");
+            assert!(heard.is_none() || model.written.lock().unwrap().iter().flatten().any(|is| *is == number));
+        }
+    }
+}
+
 /// Runs so that every job must be written once, and the jobs of each caller in their order.
-fn run_whole(callers: Callers) {
-    let written = run(callers, None);
+fn run_whole(callers: Callers, disk: Disk) {
+    let written = run(World::new(callers, disk));
     assert_eq!(written.len(), CALLERS * JOBS_EACH, "{written:?}");
     for caller in 0..CALLERS {
         let of_caller: Vec<usize> = written.iter().copied().filter(|number| number / JOBS_EACH == caller).collect();
@@ -175,44 +222,54 @@ fn run_whole(callers: Callers) {
 }
 
 /// Tries many orders: at random, and with few changes of thread, which finds other mistakes.
-fn in_every_order(model: fn()) {
+fn in_every_order(model: impl Fn() + Copy + Send + Sync + 'static) {
     shuttle::check_random(model, ORDERS);
     shuttle::check_pct(model, ORDERS, 3);
 }
 
 #[test]
 fn every_caller_is_answered_in_every_order() {
-    in_every_order(|| run_whole(Callers::Wait));
+    in_every_order(|| run_whole(Callers::Wait, Disk::Quick));
 }
 
 #[test]
 fn a_stop_finishes_what_waits_though_nobody_waits_for_it() {
-    in_every_order(|| run_whole(Callers::GoAway));
+    in_every_order(|| run_whole(Callers::GoAway, Disk::Quick));
+}
+
+#[test]
+fn the_next_batch_is_decided_while_the_last_one_syncs() {
+    in_every_order(|| run_whole(Callers::GoAway, Disk::Slow));
 }
 
 #[test]
 fn waking_for_nothing_changes_nothing() {
     plant(Odd::WakesForNothing);
-    in_every_order(|| run_whole(Callers::Wait));
+    in_every_order(|| run_whole(Callers::Wait, Disk::Quick));
 }
 
 #[test]
 fn a_broken_disk_leaves_nobody_waiting() {
     for broken_at in [1, 2] {
-        let model = move || {
-            let written = run(Callers::Wait, Some(broken_at));
+        in_every_order(move || {
+            let written = run(World::new(Callers::Wait, Disk::BreaksAt(broken_at)));
             assert!(written.len() <= (broken_at - 1) * ROOM, "{written:?}");
-        };
-        shuttle::check_random(model, ORDERS);
-        shuttle::check_pct(model, ORDERS, 3);
+        });
     }
+}
+
+#[test]
+fn a_failure_beside_the_workers_leaves_nobody_waiting() {
+    in_every_order(|| {
+        run(World { fails_beside: true, ..World::new(Callers::Wait, Disk::Quick) });
+    });
 }
 
 /// The model must find what is planted, as a deadlock.
 fn assert_found(odd: Odd) {
     plant(odd);
-    let found =
-        catch_unwind(|| in_every_order(|| run_whole(Callers::Wait))).expect_err("the lost wake-up was not found");
+    let found = catch_unwind(|| in_every_order(|| run_whole(Callers::Wait, Disk::Quick)));
+    let found = found.expect_err("the lost wake-up was not found");
     let said = found.downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(said.contains("deadlock"), "{odd:?}: {said}");
 }
