@@ -17,7 +17,6 @@ use crate::prices::Looked;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::terminal::{self, Bar};
-use crate::tokens;
 use socket::Socket;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::Path;
@@ -87,7 +86,6 @@ pub(crate) fn serve(
     let state = AppState::new(Arc::clone(&service), Arc::clone(&inference), http, stopping)?;
     // They end with the runtime.
     let _watching = runtime.spawn(prices.watch(tell_of_prices));
-    let _warm = runtime.spawn_blocking(tokens::warm_up);
     let welcome = Welcome::prepare(data, &state.identity)?;
     gate.open(http::app(&state), state);
     let ready = Ready { listener, socket: &socket, url: format!("http://{address}"), welcome };

@@ -1,7 +1,8 @@
 //! Which tokenizer counts for which model, and what its count is worth.
 
-use super::text::TextTokens;
-use tiktoken::CoreBpe;
+use super::pieces::Pattern;
+use super::text::{TextTokens, Tokenizer};
+use super::vocabulary;
 
 /// Models that share a tokenizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,13 +49,14 @@ impl Family {
         FAMILIES.iter().find(|(prefix, _)| own.starts_with(prefix)).map_or(Self::Other, |(_, family)| *family)
     }
 
-    /// Its tokenizer, made at the first use; of unknown ones, that of the newest kind.
-    pub(super) fn tokenizer(self) -> &'static CoreBpe {
-        let name = match self {
-            Self::Cl100k => "cl100k_base",
-            Self::O200k | Self::O200kMini | Self::Claude | Self::Other => "o200k_base",
-        };
-        tiktoken::get_encoding(name).expect("both vocabularies are built in")
+    /// Its tokenizer; of unknown ones, that of the newest kind.
+    pub(super) const fn tokenizer(self) -> Tokenizer {
+        match self {
+            Self::Cl100k => Tokenizer { pattern: Pattern::Cl100k, vocabulary: &vocabulary::CL100K },
+            Self::O200k | Self::O200kMini | Self::Claude | Self::Other => {
+                Tokenizer { pattern: Pattern::O200k, vocabulary: &vocabulary::O200K }
+            }
+        }
     }
 
     /// Whether the tokenizer is the model's own.

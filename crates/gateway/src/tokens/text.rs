@@ -1,28 +1,31 @@
 //! Counts the tokens of texts, with work that is bounded whatever the text.
 //!
 //! A tokenizer first cuts a text into pieces (words, numbers, runs of signs or spaces) and then looks for tokens within each.
-//! Ordinary pieces are short and quick. A piece of a megabyte costs seconds, so a run that is longer than any word is cut into
-//! windows, and a window like the one before it is not looked at again. Long runs and dense text (which no language is: letters
-//! without sense, of which every two or three are a token) cost twenty times as much as ordinary text, so only so much of
-//! them is looked at. Whatever is not looked at counts as its bytes.
+//! Most pieces are tokens, which takes one look. To find the tokens of another takes some looks for each byte, and steps as many
+//! as the square of its length. So a piece that is longer than any word is cut into windows, a window like the one before it
+//! is not looked at again, and only so much of a request is looked at so closely. Whatever is not counts as its bytes.
 
-use tiktoken::CoreBpe;
+use super::pieces::{Pattern, Pieces};
+use super::vocabulary::{Scratch, Vocabulary};
 
-/// The longest run of one kind of character that is left whole.
-const RUN_BYTES_MAX: usize = 256;
-/// The longest text that the tokenizer is given at once.
-const CHUNK_BYTES: usize = 16 << 10;
-/// How much of one request the tokenizer is given: a million tokens of ordinary text.
+/// The longest piece that is left whole.
+const PIECE_BYTES_MAX: usize = 256;
+/// How much of one request is looked at: a million tokens of ordinary text.
 const TEXT_BYTES_MAX: usize = 4 << 20;
-/// How much of that may be long runs or dense.
-const HARD_BYTES_MAX: usize = 256 << 10;
-/// Text with fewer bytes than this to a token is dense; English has four or five.
-const DENSE_BYTES_PER_TOKEN: usize = 3;
-// A run that is cut must not be a chunk of its own.
-const _: () = assert!(RUN_BYTES_MAX < CHUNK_BYTES);
+/// How much of that may be pieces that are no tokens, at 100 to 300 ns a byte: a twentieth of prose or of code is, all of
+/// Chinese without commas, and all of letters without sense.
+const CLOSE_BYTES_MAX: usize = 1 << 20;
 
 /// What a cut can hide: the pieces on both sides of it.
 const SLACK_PER_CUT: u64 = 2;
+
+/// How texts become tokens.
+pub(super) struct Tokenizer {
+    /// How a text is cut.
+    pub(super) pattern: Pattern,
+    /// What is looked for in the pieces.
+    pub(super) vocabulary: &'static Vocabulary,
+}
 
 /// The tokens of one text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,14 +42,15 @@ pub(super) struct TextTokens {
 
 /// Counts the texts of one request.
 pub(super) struct Counter {
-    tokenizer: &'static CoreBpe,
+    tokenizer: Tokenizer,
+    scratch: Scratch,
     text_left: usize,
-    hard_left: usize,
+    close_left: usize,
 }
 
 impl Counter {
-    pub(super) const fn new(tokenizer: &'static CoreBpe) -> Self {
-        Self { tokenizer, text_left: TEXT_BYTES_MAX, hard_left: HARD_BYTES_MAX }
+    pub(super) fn new(tokenizer: Tokenizer) -> Self {
+        Self { tokenizer, scratch: Scratch::default(), text_left: TEXT_BYTES_MAX, close_left: CLOSE_BYTES_MAX }
     }
 
     /// The tokens of `text`.
@@ -54,52 +58,47 @@ impl Counter {
         let beyond_ascii = if text.is_ascii() { 0 } else { text.bytes().filter(|byte| !byte.is_ascii()).count() };
         let mut tokens =
             TextTokens { counted: 0, slack: 0, bytes: number(text.len()), beyond_ascii: number(beyond_ascii) };
-        for stretch in (Stretches { rest: text }) {
-            match stretch {
-                Stretch::Ordinary { text, is_last } => {
-                    self.ordinary(text, &mut tokens);
-                    tokens.slack += if is_last { 0 } else { SLACK_PER_CUT };
-                }
-                Stretch::Run(run) => self.run(run, &mut tokens),
+        let (seen, unseen_rest) = text.split_at(text.floor_char_boundary(self.text_left));
+        self.text_left -= seen.len();
+        for piece in Pieces::new(seen, self.tokenizer.pattern) {
+            if self.tokenizer.vocabulary.contains(piece.as_bytes()) {
+                tokens.counted += 1;
+            } else if piece.len() <= PIECE_BYTES_MAX {
+                self.piece(piece, &mut tokens);
+            } else {
+                self.long_piece(piece, &mut tokens);
             }
+        }
+        if !unseen_rest.is_empty() {
+            unseen(unseen_rest, &mut tokens);
+            tokens.slack += SLACK_PER_CUT;
         }
         tokens
     }
 
-    fn ordinary(&mut self, text: &str, tokens: &mut TextTokens) {
-        let Some(left) = self.text_left.checked_sub(text.len()).filter(|_| self.hard_left > 0) else {
-            return unseen(text, tokens);
+    /// A piece that is no token, or a window of one. Says how many tokens it is, if it is looked at.
+    fn piece(&mut self, piece: &str, tokens: &mut TextTokens) -> Option<u64> {
+        let Some(left) = self.close_left.checked_sub(piece.len()) else {
+            unseen(piece, tokens);
+            return None;
         };
-        let count = self.tokenizer.count(text);
-        self.text_left = left;
-        if count.saturating_mul(DENSE_BYTES_PER_TOKEN) > text.len() {
-            self.hard_left = self.hard_left.saturating_sub(text.len());
-        }
-        tokens.counted += number(count);
+        self.close_left = left;
+        let count = number(self.tokenizer.vocabulary.count(piece.as_bytes(), &mut self.scratch));
+        tokens.counted += count;
+        Some(count)
     }
 
-    fn run(&mut self, run: &str, tokens: &mut TextTokens) {
+    fn long_piece(&mut self, piece: &str, tokens: &mut TextTokens) {
         let mut last: Option<(&str, u64)> = None;
-        let mut rest = run;
+        let mut rest = piece;
         while !rest.is_empty() {
-            let (window, after) = rest.split_at(rest.floor_char_boundary(RUN_BYTES_MAX));
+            let (window, after) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES_MAX));
             rest = after;
-            let known = last.filter(|(like, _)| *like == window).map(|(_, count)| count);
-            let left = self.hard_left.checked_sub(window.len());
-            let count = match (known, left) {
-                (Some(count), _) => count,
-                (None, Some(left)) => {
-                    self.hard_left = left;
-                    number(self.tokenizer.count(window))
-                }
-                (None, None) => {
-                    unseen(window, tokens);
-                    continue;
-                }
-            };
-            last = Some((window, count));
-            tokens.counted += count;
             tokens.slack += SLACK_PER_CUT;
+            match last.filter(|(like, _)| *like == window) {
+                Some((_, count)) => tokens.counted += count,
+                None => last = self.piece(window, tokens).map(|count| (window, count)),
+            }
         }
     }
 }
@@ -113,93 +112,6 @@ fn unseen(text: &str, tokens: &mut TextTokens) {
 
 fn number(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
-}
-
-/// A part of a text.
-enum Stretch<'a> {
-    /// Short pieces, as most text is.
-    Ordinary { text: &'a str, is_last: bool },
-    /// One run of one kind of character that is longer than any word.
-    Run(&'a str),
-}
-
-/// What a tokenizer tells apart first.
-#[derive(PartialEq, Eq, Clone, Copy)]
-enum Kind {
-    Letter,
-    Digit,
-    Space,
-    Sign,
-}
-
-impl Kind {
-    fn of(character: char) -> Self {
-        match character {
-            'a'..='z' | 'A'..='Z' => Self::Letter,
-            // Digits come in threes, so a run of them is no long piece.
-            '0'..='9' => Self::Digit,
-            ' ' | '\n' | '\r' | '\t' => Self::Space,
-            '\0'..='\x7f' => Self::Sign,
-            _ if character.is_alphabetic() => Self::Letter,
-            _ if character.is_whitespace() => Self::Space,
-            _ if character.is_numeric() => Self::Digit,
-            _ => Self::Sign,
-        }
-    }
-}
-
-/// The stretches of a text, in order.
-struct Stretches<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Iterator for Stretches<'a> {
-    type Item = Stretch<'a>;
-
-    fn next(&mut self) -> Option<Stretch<'a>> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let end = self.ordinary_end();
-        if end > 0 {
-            let (text, after) = self.rest.split_at(end);
-            self.rest = after;
-            return Some(Stretch::Ordinary { text, is_last: after.is_empty() });
-        }
-        let (run, after) = self.rest.split_at(self.run_end());
-        self.rest = after;
-        Some(Stretch::Run(run))
-    }
-}
-
-impl Stretches<'_> {
-    /// Where a long run begins, or where there is enough for once.
-    fn ordinary_end(&self) -> usize {
-        if self.rest.len() <= RUN_BYTES_MAX {
-            return self.rest.len();
-        }
-        let mut run: (Option<Kind>, usize) = (None, 0);
-        for (at, character) in self.rest.char_indices() {
-            let kind = Kind::of(character);
-            if run.0 != Some(kind) || kind == Kind::Digit {
-                if at >= CHUNK_BYTES {
-                    return at;
-                }
-                run = (Some(kind), at);
-            } else if at - run.1 >= RUN_BYTES_MAX {
-                return run.1;
-            }
-        }
-        self.rest.len()
-    }
-
-    /// Where the run that the rest begins with ends.
-    fn run_end(&self) -> usize {
-        let mut characters = self.rest.char_indices();
-        let kind = characters.next().map(|(_, first)| Kind::of(first));
-        let other = characters.find(|(_, character)| Some(Kind::of(*character)) != kind);
-        other.map_or(self.rest.len(), |(at, _)| at)
-    }
 }
 
 #[cfg(test)]
