@@ -14,7 +14,7 @@ use super::reply::{Piece, Whole};
 use super::translate::{self, About, StreamTranslation};
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Response, StatusCode, redirect};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -29,7 +29,7 @@ const ERROR_MAX_BYTES: usize = 256 * 1_024;
 pub(crate) struct Upstream {
     client: Client,
     kind: Kind,
-    base_url: String,
+    addresses: Addresses,
     key: Option<Secret>,
     key_env: Option<String>,
     responses: Responses,
@@ -37,6 +37,33 @@ pub(crate) struct Upstream {
     whole_timeout: Duration,
     idle_timeout: Duration,
     max_reply_bytes: usize,
+}
+
+/// Where each dialect is asked: read once, because to read an address costs as much as to count a request's tokens.
+#[derive(Debug)]
+struct Addresses {
+    chat_completions: Url,
+    responses: Url,
+    messages: Url,
+    embeddings: Url,
+}
+
+impl Addresses {
+    /// Below `base`; `None` if that is no address that can be asked.
+    fn below(base: &str) -> Option<Self> {
+        // The base by itself: with a path after it, the path's first word would be the host that is missing.
+        let plain = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+        if !plain.username().is_empty() || plain.password().is_some() {
+            return None;
+        }
+        let address = |path: &str| Url::parse(&format!("{base}{path}")).ok();
+        Some(Self {
+            chat_completions: address("/chat/completions")?,
+            responses: address("/responses")?,
+            messages: address("/v1/messages")?,
+            embeddings: address("/embeddings")?,
+        })
+    }
 }
 
 /// What a call over HTTP gives.
@@ -53,11 +80,10 @@ impl Upstream {
         };
         let base_url = config.base_url.as_deref().unwrap_or(own_url).trim_end_matches('/').to_owned();
         let setting = |field: &str| format!("providers.{name}.{field}");
-        let parsed = reqwest::Url::parse(&base_url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        if parsed.is_none_or(|url| !url.username().is_empty() || url.password().is_some()) {
+        let Some(addresses) = Addresses::below(&base_url) else {
             let problem = "it must be an http or https URL without a user or password in it";
             return Err(ConfigError::new(setting("base_url"), problem));
-        }
+        };
         let client = Client::builder()
             .redirect(redirect::Policy::none())
             .tcp_nodelay(true)
@@ -70,7 +96,7 @@ impl Upstream {
         Ok(Self {
             client,
             kind: config.kind,
-            base_url,
+            addresses,
             key,
             key_env: config.key_env.clone(),
             responses: config.responses.unwrap_or(by_url),
@@ -81,16 +107,18 @@ impl Upstream {
         })
     }
 
-    /// The dialect in which this provider is asked, and its path.
-    fn route(&self, caller: Dialect) -> (Dialect, &'static str) {
+    /// The dialect in which this provider is asked, and where.
+    fn route(&self, caller: Dialect) -> (Dialect, &Url) {
         match (self.kind, caller) {
             (Kind::Anthropic, Dialect::Messages | Dialect::ChatCompletions | Dialect::Responses) => {
-                (Dialect::Messages, "/v1/messages")
+                (Dialect::Messages, &self.addresses.messages)
             }
-            (_, Dialect::Embeddings) => (Dialect::Embeddings, "/embeddings"),
-            (_, Dialect::Responses) if self.responses == Responses::Native => (Dialect::Responses, "/responses"),
+            (_, Dialect::Embeddings) => (Dialect::Embeddings, &self.addresses.embeddings),
+            (_, Dialect::Responses) if self.responses == Responses::Native => {
+                (Dialect::Responses, &self.addresses.responses)
+            }
             (_, Dialect::ChatCompletions | Dialect::Responses | Dialect::Messages) => {
-                (Dialect::ChatCompletions, "/chat/completions")
+                (Dialect::ChatCompletions, &self.addresses.chat_completions)
             }
         }
     }
@@ -100,14 +128,14 @@ impl Upstream {
         if self.kind == Kind::Anthropic && call.dialect == Dialect::Embeddings {
             return Err(ProviderError::Untranslatable("it has no embeddings".to_owned()));
         }
-        let (upstream, path) = self.route(call.dialect);
+        let (upstream, address) = self.route(call.dialect);
         let body = translate::request(call, upstream, model)?;
         let wait = match call.delivery {
             Delivery::Stream => self.first_byte_timeout,
             Delivery::Whole => self.whole_timeout,
         };
         let due = Due::new(wait, Stage::FirstByte, call.deadline);
-        let request = self.client.post(format!("{}{path}", self.base_url)).headers(self.headers(call)?).body(body);
+        let request = self.client.post(address.clone()).headers(self.headers(call)?).body(body);
         let response = due.wait(request.send()).await?.map_err(unreachable)?;
         if !response.status().is_success() {
             return Err(self.failure(response, call, upstream).await);
@@ -222,6 +250,7 @@ impl Upstream {
         max: usize,
         deadline: Option<Instant>,
     ) -> Result<Bytes, ProviderError> {
+        // Copied, even if it is one piece: an answer is kept for a while, and a piece keeps all of the buffer that it came in.
         let mut whole = BytesMut::new();
         loop {
             let due = Due::new(self.idle_timeout, Stage::Idle, deadline);
