@@ -86,7 +86,7 @@ pub(crate) fn serve(
     let state = AppState::new(Arc::clone(&service), Arc::clone(&inference), http, stopping)?;
     // They end with the runtime.
     let _watching = runtime.spawn(prices.watch(tell_of_prices));
-    let welcome = Welcome::prepare(data, &state.identity)?;
+    let welcome = Welcome::prepare(data, &state.identity);
     gate.open(http::app(&state), state);
     let ready = Ready { listener, socket: &socket, url: format!("http://{address}"), welcome };
     let ended = runtime.block_on(async {

@@ -3,7 +3,7 @@
 //! It is told on standard output, after the line that says that the server is ready, and nowhere else: what goes on is told
 //! on standard error, and that is what is kept in logs.
 
-use crate::identity::{Identity, IdentityError};
+use crate::identity::Identity;
 use crate::terminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,11 +17,15 @@ pub(super) struct Welcome {
 }
 
 impl Welcome {
-    /// Makes the first admin key; `None` if one was told at an earlier start.
-    pub(super) fn prepare(data: &Path, identity: &Arc<Identity>) -> Result<Option<Self>, IdentityError> {
-        let key = identity.keys.first_admin_key()?;
+    /// Makes the first admin key; `None` if one was told at an earlier start, or none can be made: whoever may read the
+    /// data directory can do without.
+    pub(super) fn prepare(data: &Path, identity: &Arc<Identity>) -> Option<Self> {
         let program = format!("holdfast --data {}", data.display());
-        Ok(key.map(|key| Self { key, identity: Arc::clone(identity), program }))
+        let made = identity.keys.first_admin_key().unwrap_or_else(|error| {
+            terminal::note(&format!("no admin key could be made ({error}): make one with {program} keys new --admin"));
+            None
+        });
+        made.map(|key| Self { key, identity: Arc::clone(identity), program })
     }
 
     /// Tells the key, and that it is never told again.

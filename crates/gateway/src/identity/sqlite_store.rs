@@ -15,6 +15,7 @@ const FIRST_KEY: &str = "first admin key";
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = FULL;
+    BEGIN;
     CREATE TABLE IF NOT EXISTS api_keys (
         id TEXT PRIMARY KEY,
         hash BLOB NOT NULL UNIQUE,
@@ -36,6 +37,7 @@ const SCHEMA: &str = "
         set_at INTEGER NOT NULL
     ) STRICT;
     CREATE TABLE IF NOT EXISTS told (what TEXT PRIMARY KEY) STRICT;
+    COMMIT;
 ";
 
 /// The store in a data directory.
