@@ -8,6 +8,7 @@ use holdfast_engine::recovery::{self, OpenConfig, Progress, Report};
 use holdfast_engine::{Engine, Limits, OPEN_HOLDS_MAX, Policy};
 use holdfast_journal::{Config, DirLock, JournalId, LocalDisk};
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -23,9 +24,9 @@ pub(crate) struct Node {
     _lock: DirLock,
 }
 
-/// Takes the lock of a data directory, which is made if it is not there.
+/// Takes the lock of a data directory, which is made if it is not there: for this user alone, as keys lie in it.
 pub(crate) fn lock(data: &Path) -> Result<DirLock, Failure> {
-    fs::create_dir_all(data).map_err(Failure::io(format!("make {}", data.display())))?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(Failure::io(format!("make {}", data.display())))?;
     DirLock::take(data).map_err(|error| Failure::lock(data, error))
 }
 
