@@ -26,7 +26,11 @@ pub(crate) struct Node {
 
 /// Takes the lock of a data directory, which is made if it is not there: for this user alone, as keys lie in it.
 pub(crate) fn lock(data: &Path) -> Result<DirLock, Failure> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(Failure::io(format!("make {}", data.display())))?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(data)
+        .map_err(Failure::io(format!("make {}", data.display())))?;
     DirLock::take(data).map_err(|error| Failure::lock(data, error))
 }
 

@@ -39,7 +39,7 @@ pub(crate) const SERVER: [Known; 11] = [
     known("HOLDFAST_RATE_FAILURES", "500", "refused credentials a second from one address; twice as many at once"),
     known("HOLDFAST_CONNECTIONS_MAX", "4096", "connections at once"),
     known("HOLDFAST_CHAT_MODEL", "\"echo\"", "the model of a WebSocket's prompt that names none"),
-    known("HOLDFAST_CHAT_WARN_BELOW_CU", "\"10\"", "below this balance a conversation is warned"),
+    known("HOLDFAST_CREDITS_LOW_CU", "\"10\"", "an answer that takes a balance below this says so"),
     known("HOLDFAST_CHAT_RATE", "10", "messages a second on one WebSocket"),
     known("HOLDFAST_CHAT_CONNECTIONS_MAX", "1024", "WebSockets at once, and how many of them may be one key's"),
 ];
@@ -166,7 +166,7 @@ mod tests {
         for (text, expected) in [
             ("rate_failures = 0", "server.rate_failures is \"0\", and must be a whole number from 1 to 10000000"),
             ("connections_max = \"many\"", "server.connections_max is \"many\", and must be a whole number from 1 to"),
-            ("chat_warn_below_cu = \"-1\"", "server.chat_warn_below_cu is \"-1\", and must be an amount of credits"),
+            ("credits_low_cu = \"-1\"", "server.credits_low_cu is \"-1\", and must be an amount of credits"),
             ("rate = 5", "server.rate is \"5\", and must be one of listen, jwks"),
         ] {
             let settings = said(text).and_then(|said| HttpSettings::read(&said, None));

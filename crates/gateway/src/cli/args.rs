@@ -42,7 +42,7 @@ From the environment, or in small letters and without HOLDFAST_ under [server] i
   HOLDFAST_RATE_FAILURES         refused credentials a second from one address (500)
   HOLDFAST_CONNECTIONS_MAX       connections at once (4096)
   HOLDFAST_CHAT_MODEL            the model of a WebSocket's prompt that names none (echo)
-  HOLDFAST_CHAT_WARN_BELOW_CU    below this balance a conversation is warned (10)
+  HOLDFAST_CREDITS_LOW_CU        an answer that takes a balance below this says so (10)
   HOLDFAST_CHAT_RATE             messages a second on one WebSocket (10)
   HOLDFAST_CHAT_CONNECTIONS_MAX  WebSockets at once (1024)
 From the environment only:

@@ -81,7 +81,8 @@ pub(crate) fn serve(
     bar.finish();
     terminal::note(&node::describe(&node.report));
     settle_orphans(&node)?;
-    let inference = Inference::new(Arc::clone(&node.engine), Arc::clone(&node.clock), prices.clone(), providers);
+    let (engine, clock) = (Arc::clone(&node.engine), Arc::clone(&node.clock));
+    let inference = Inference::new(engine, clock, prices.clone(), providers, http.credits_low);
     let service = Arc::new(Service::of(&node).with_rates(Arc::new(prices.clone())));
     let state = AppState::new(Arc::clone(&service), Arc::clone(&inference), http, stopping)?;
     // They end with the runtime.

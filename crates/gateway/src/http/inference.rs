@@ -28,6 +28,7 @@ use std::time::Duration;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-holdfast-request-id");
 const COST: HeaderName = HeaderName::from_static("x-holdfast-cost-cu");
 const BALANCE: HeaderName = HeaderName::from_static("x-holdfast-balance-cu");
+const CREDITS_LOW: HeaderName = HeaderName::from_static("x-holdfast-credits-low");
 const FIT: &str = "x-holdfast-fit";
 const ON_DISCONNECT: &str = "x-holdfast-on-disconnect";
 /// A stream that has nothing to say says this, so that nobody on the way takes it for dead.
@@ -140,9 +141,12 @@ async fn answer(mut reader: Reader, delivery: Delivery) -> Response {
             let mut response = Response::new(Body::from(body));
             *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            if let Some(Money { cost, balance, .. }) = reader.money() {
+            if let Some(Money { cost, balance, credits_low, .. }) = reader.money() {
                 amount(&mut response, COST, cost);
                 amount(&mut response, BALANCE, balance);
+                if credits_low {
+                    response.headers_mut().insert(CREDITS_LOW, HeaderValue::from_static("true"));
+                }
             }
             response
         }

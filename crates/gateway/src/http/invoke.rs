@@ -92,6 +92,7 @@ pub(super) fn told(charge: ChargeId, output: Option<&Value>, money: Option<Money
         },
         "cost_cu": money.map(|money| Shown(money.cost)),
         "balance_cu": money.map(|money| Shown(money.balance)),
+        "credits_low": money.is_some_and(|money| money.credits_low),
     });
     if let (Some(output), Some(fields)) = (output, body.as_object_mut()) {
         fields.insert("output".to_owned(), output.clone());

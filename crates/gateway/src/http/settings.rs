@@ -41,6 +41,8 @@ pub(crate) struct HttpSettings {
     pub(crate) connections_max: usize,
     pub(crate) rates: RateSettings,
     pub(crate) chat: ChatSettings,
+    /// An answer that takes a balance below this says so.
+    pub(crate) credits_low: CreditUnit,
     jwks: Option<String>,
     jwks_issuer: String,
 }
@@ -68,10 +70,10 @@ impl HttpSettings {
             },
             chat: ChatSettings {
                 model: said.text("HOLDFAST_CHAT_MODEL")?.unwrap_or_else(|| "echo".to_owned()),
-                warn_below: amount(said, "HOLDFAST_CHAT_WARN_BELOW_CU", WARN_BELOW)?,
                 rate: rate("HOLDFAST_CHAT_RATE", CHAT_RATE)?,
                 connections_max: count("HOLDFAST_CHAT_CONNECTIONS_MAX", CHAT_CONNECTIONS_MAX)?,
             },
+            credits_low: amount(said, "HOLDFAST_CREDITS_LOW_CU", CREDITS_LOW)?,
             jwks: said.text("HOLDFAST_JWKS")?,
             jwks_issuer: said.text("HOLDFAST_JWKS_ISSUER")?.unwrap_or_else(|| "holdfast".to_owned()),
         })
@@ -94,7 +96,7 @@ const FAILURES: NonZeroU32 = NonZeroU32::new(500).expect("not zero");
 const CHAT_RATE: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
 const CHAT_CONNECTIONS_MAX: usize = 1_024;
 /// Credits: ten of them are ten cents, unless the prices say otherwise.
-const WARN_BELOW: &str = "10";
+const CREDITS_LOW: &str = "10";
 
 fn amount(said: &Said, name: &'static str, usual: &str) -> Result<CreditUnit, Failure> {
     let allowed = || "an amount of credits such as 10 or 2.5".to_owned();

@@ -48,6 +48,8 @@ pub(crate) struct Money {
     pub(crate) cost: CreditUnit,
     /// What the account can spend after it.
     pub(crate) balance: CreditUnit,
+    /// Whether it took the balance below what an operator calls low.
+    pub(crate) credits_low: bool,
     pub(crate) usage: Usage,
 }
 

@@ -30,7 +30,7 @@ pub(crate) use sweep::sweep;
 use crate::prices::Prices;
 use holdfast_adapters::SystemClock;
 use holdfast_adapters::providers::Providers;
-use holdfast_domain::{Day, OwnerId};
+use holdfast_domain::{CreditUnit, Day, OwnerId};
 use holdfast_engine::Engine;
 use holdfast_journal::LocalDisk;
 use running::Running;
@@ -51,6 +51,8 @@ pub(crate) struct Inference {
     pub(crate) providers: Providers,
     running: Running,
     tasks: TaskTracker,
+    /// An answer that takes a balance below this says so.
+    pub(crate) credits_low: CreditUnit,
     own_keys: Mutex<HashMap<OwnerId, (Day, u32)>>,
 }
 
@@ -60,9 +62,10 @@ impl Inference {
         clock: Arc<SystemClock>,
         prices: Prices,
         providers: Providers,
+        credits_low: CreditUnit,
     ) -> Arc<Self> {
         let (running, tasks, own_keys) = (Running::new(), TaskTracker::new(), Mutex::default());
-        Arc::new(Self { engine, clock, prices, providers, running, tasks, own_keys })
+        Arc::new(Self { engine, clock, prices, providers, running, tasks, credits_low, own_keys })
     }
 
     /// Waits until every request that is being worked on has been charged or released.

@@ -64,6 +64,8 @@ impl Job {
 struct Held {
     charge: ChargeId,
     amount: CreditUnit,
+    /// What the account could spend before.
+    before: CreditUnit,
 }
 
 impl Inference {
@@ -160,7 +162,10 @@ impl Inference {
             let amount = quote.hold()?;
             let answer = self.submit(ask, Command::Reserve { charge, reserve: self.terms(ask, &quote, amount) }).await;
             match answer {
-                Ok(Outcome::Applied(_)) => return Ok((quote, Held { charge, amount })),
+                Ok(Outcome::Applied(receipt)) => {
+                    let before = receipt.available.checked_add(amount).map_err(Refusal::from)?;
+                    return Ok((quote, Held { charge, amount, before }));
+                }
                 Ok(Outcome::Replayed(_)) | Err(Refusal::KeyReused) => {
                     if !self.came_to_nothing(charge).await? {
                         return Err(ApiError::AlreadyAnswered { charge });
@@ -327,7 +332,13 @@ impl Inference {
         if source == Source::Counted || clamped {
             flag(job, reported, clamped);
         }
-        Ok(Some(Money { cost: charged(receipt), balance: receipt.available, usage }))
+        let (balance, low) = (receipt.available, self.credits_low);
+        let credits_low = held.before >= low && balance < low;
+        if credits_low {
+            let account = job.ask.caller.account;
+            crate::terminal::note(&format!("credits_low: account {account} has {balance} credits, below {low}"));
+        }
+        Ok(Some(Money { cost: charged(receipt), balance, credits_low, usage }))
     }
 
     async fn release(&self, job: &Job) -> Result<(), ApiError> {
@@ -454,8 +465,9 @@ fn with_cost(part: Part, money: Option<Money>) -> Part {
 }
 
 /// Tells in a stream what it cost, where clients look for nothing.
-fn cost_comment(Money { cost, balance, .. }: Money) -> Bytes {
-    Bytes::from(format!(": cost_cu={cost} balance_cu={balance}\n\n"))
+fn cost_comment(Money { cost, balance, credits_low, .. }: Money) -> Bytes {
+    let low = if credits_low { " credits_low" } else { "" };
+    Bytes::from(format!(": cost_cu={cost} balance_cu={balance}{low}\n\n"))
 }
 
 fn charged(receipt: &Receipt) -> CreditUnit {

@@ -202,7 +202,7 @@ fn what_cannot_be_understood_is_refused_and_the_conversation_goes_on() {
 
 #[test]
 fn without_money_a_prompt_is_blocked_with_the_figures_and_a_low_balance_is_told_once() {
-    let site = Site::with_settings(&[("HOLDFAST_CHAT_WARN_BELOW_CU", "1000")]);
+    let site = Site::with_settings(&[("HOLDFAST_CREDITS_LOW_CU", "1000")]);
     let (key, _) = key_of(&site, "alice");
     let mut talk = open(&site, &key);
     talk.prompt("a");

@@ -282,3 +282,22 @@ fn a_field_that_stands_twice_is_counted_and_sent_as_its_last() {
     assert_eq!((call.max_tokens, call.usage.map(|usage| usage.input)), (Some(2), Some(3)));
     assert_eq!(amount(&shop.charge(answer.id())["charged_cu"]), millionths(3 * 250 + 2 * 1_000));
 }
+
+#[test]
+fn the_answer_that_takes_a_balance_below_the_threshold_says_so_once() {
+    let shop = Shop::open();
+    // Each answer costs 0.00375, and 10 credits are the usual threshold.
+    let buyer = shop.buyer("10.0075");
+    let is_low = |answer: &Told| (answer.status, answer.header("x-holdfast-credits-low") == "true");
+    let balances = ["10.00375", "10", "9.99625", "9.9925"];
+    for (balance, low) in balances.into_iter().zip([false, false, true, false]) {
+        let answer = buyer.ask(CHAT, &three_words(), &[]);
+        assert_eq!(answer.header("x-holdfast-balance-cu"), balance);
+        assert_eq!(is_low(&answer), (200, low), "{answer:?}");
+    }
+    let buyer = shop.buyer("10");
+    let answer = buyer.ask(CHAT, &streamed(three_words()), &[]);
+    assert!(answer.text.contains(": cost_cu=0.00375 balance_cu=9.99625 credits_low\n"), "{answer:?}");
+    let (notes, _) = shop.close();
+    assert_eq!(notes.matches("credits_low: account").count(), 2, "{notes}");
+}

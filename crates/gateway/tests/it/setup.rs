@@ -63,7 +63,7 @@ fn every_bad_setting_names_itself_what_it_was_and_what_is_allowed() {
         ("HOLDFAST_RATE_PER_ADDRESS", "1.5", "a whole number from 1 to 10000000"),
         ("HOLDFAST_RATE_FAILURES", "", "a whole number from 1 to 10000000"),
         ("HOLDFAST_CONNECTIONS_MAX", "0", "a whole number from 1 to 1000000"),
-        ("HOLDFAST_CHAT_WARN_BELOW_CU", "ten", "an amount of credits such as 10 or 2.5"),
+        ("HOLDFAST_CREDITS_LOW_CU", "ten", "an amount of credits such as 10 or 2.5"),
         ("HOLDFAST_CHAT_RATE", "0", "a whole number from 1 to 10000000"),
         ("HOLDFAST_CHAT_CONNECTIONS_MAX", "0", "a whole number from 1 to 1000000"),
     ] {

@@ -32,7 +32,7 @@ use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::response::Response;
-use holdfast_domain::{CreditUnit, Label};
+use holdfast_domain::Label;
 use message::{FRAME_BYTES_MAX, WAITING_BYTES_MAX};
 use session::Session;
 use std::num::NonZeroU32;
@@ -45,8 +45,6 @@ pub(super) const PROTOCOL: &str = "holdfast";
 pub(crate) struct ChatSettings {
     /// The model of a prompt that names none.
     pub(crate) model: String,
-    /// Below this balance a caller is warned.
-    pub(crate) warn_below: CreditUnit,
     /// Messages a second on one connection.
     pub(crate) rate: NonZeroU32,
     /// Connections at once, and how many of them may be one key's.

@@ -161,7 +161,7 @@ impl Session {
 
     /// Warns once when the balance falls below the threshold.
     async fn warn(&mut self, socket: &mut WebSocket, Money { balance, .. }: Money) -> Result<(), End> {
-        let threshold = self.state.chat.warn_below;
+        let threshold = self.state.inference.credits_low;
         let is_low = balance < threshold;
         let is_news = is_low && !self.warned;
         self.warned = is_low;
