@@ -7,7 +7,8 @@
 
 use crate::error::Refusal;
 use crate::expiry::{Expiries, Moment};
-use crate::keys::{HashedMap, KeyHash};
+use crate::keys::KeyHash;
+use crate::open::{FrozenOpen, Open};
 use crate::record::{Link, OwnerLink, Record};
 use crate::table::{FrozenTable, Row, Table};
 use holdfast_domain::budget::{BUDGETS_MAX, Used};
@@ -18,7 +19,6 @@ use holdfast_domain::{
     Postings, Timestamp,
 };
 use holdfast_journal::Location;
-use std::sync::Arc;
 
 /// An owner's balances, and the end of the owner's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,42 +121,6 @@ pub(crate) struct OpenEscrow {
 /// What budgets have used after an entry.
 pub(crate) struct Spent([Option<(Row, Used)>; BUDGETS_MAX]);
 
-const SHARDS: usize = 64;
-
-/// A map in shared shards: cloning it is cheap, and writing to a clone copies one shard.
-#[derive(Debug, Clone)]
-pub(crate) struct Shards<V>(Vec<Arc<HashedMap<V>>>);
-
-impl<V: Clone> Shards<V> {
-    fn new() -> Self {
-        Self(vec![Arc::default(); SHARDS])
-    }
-
-    const fn shard(key: KeyHash) -> usize {
-        (key.0 >> 122) as usize
-    }
-
-    pub(crate) fn get(&self, key: KeyHash) -> Option<&V> {
-        self.0[Self::shard(key)].get(&key.0)
-    }
-
-    pub(crate) fn insert(&mut self, key: KeyHash, value: V) -> Option<V> {
-        Arc::make_mut(&mut self.0[Self::shard(key)]).insert(key.0, value)
-    }
-
-    pub(crate) fn remove(&mut self, key: KeyHash) -> Option<V> {
-        Arc::make_mut(&mut self.0[Self::shard(key)]).remove(&key.0)
-    }
-
-    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.0.iter().flat_map(|shard| shard.values())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(|shard| shard.len()).sum()
-    }
-}
-
 /// The balances of the books' outer ends, and of all escrows together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct System {
@@ -172,8 +136,8 @@ pub(crate) struct FrozenBook {
     pub(crate) owners: FrozenTable<Owner>,
     pub(crate) payees: FrozenTable<Payee>,
     pub(crate) budgets: FrozenTable<Used>,
-    pub(crate) charges: Shards<OpenCharge>,
-    pub(crate) escrows: Shards<OpenEscrow>,
+    pub(crate) charges: FrozenOpen<OpenCharge>,
+    pub(crate) escrows: FrozenOpen<OpenEscrow>,
     pub(crate) last_at: Timestamp,
 }
 
@@ -183,8 +147,8 @@ pub(crate) struct Book {
     pub(crate) owners: Table<Owner>,
     pub(crate) payees: Table<Payee>,
     pub(crate) budgets: Table<Used>,
-    pub(crate) charges: Shards<OpenCharge>,
-    pub(crate) escrows: Shards<OpenEscrow>,
+    pub(crate) charges: Open<OpenCharge>,
+    pub(crate) escrows: Open<OpenEscrow>,
     expiries: Expiries,
     /// The moment of the newest entry: time does not run backwards in a journal.
     pub(crate) last_at: Timestamp,
@@ -246,8 +210,8 @@ impl Book {
             owners: Table::new(),
             payees: Table::new(),
             budgets: Table::new(),
-            charges: Shards::new(),
-            escrows: Shards::new(),
+            charges: Open::new(),
+            escrows: Open::new(),
             expiries: Expiries::new(),
             last_at: Timestamp::EPOCH,
         }
@@ -367,28 +331,24 @@ impl Book {
     /// Puts a charge in its new state: open charges are kept here, closed ones are on the disk.
     pub(crate) fn put_charge(&mut self, key: KeyHash, id: ChargeId, charge: &Charge, standing: Standing) {
         let Standing { last, row, budgeted } = standing;
-        let (before, ends_at) = match charge {
+        let ended_at = |open: &OpenCharge| open.hold.expires_at;
+        let (ended_at, ends_at) = match charge {
             Charge::Held(hold) => {
                 let open = OpenCharge { id, hold: *hold, last, row, budgeted };
-                (self.charges.insert(key, open), Some(hold.expires_at))
+                (self.charges.put(key, open, ended_at), Some(hold.expires_at))
             }
             Charge::Committed(_)
             | Charge::Acked(_)
             | Charge::Failed(_)
             | Charge::Voided(_)
             | Charge::Released(_)
-            | Charge::AutoReleased(_) => (self.charges.remove(key), None),
+            | Charge::AutoReleased(_) => (self.charges.remove(key, ended_at), None),
         };
-        let ended_at = before.map(|before| before.hold.expires_at);
         if ends_at == ended_at {
             return;
         }
-        let is_open = |moment: &Moment| is_open(&self.charges, moment);
         if let Some(ends_at) = ends_at {
-            self.expiries.insert((ends_at, key), is_open);
-        }
-        if let Some(ended_at) = ended_at {
-            self.expiries.passed((ended_at, key), is_open);
+            self.expiries.insert((ends_at, key), |moment| is_open(&self.charges, moment));
         }
         match (ended_at, ends_at) {
             (None, Some(_)) => self.owners.row_mut(row).open_holds += 1,
@@ -400,8 +360,8 @@ impl Book {
     /// Puts an escrow in its new state.
     pub(crate) fn put_escrow(&mut self, key: KeyHash, id: EscrowId, escrow: &Escrow, last: Location, row: Row) {
         match escrow {
-            Escrow::Held(escrowed) => self.escrows.insert(key, OpenEscrow { id, escrowed: *escrowed, last, row }),
-            Escrow::Settled(_) | Escrow::Refunded(_) | Escrow::Partial(_) => self.escrows.remove(key),
+            Escrow::Held(escrowed) => self.escrows.put(key, OpenEscrow { id, escrowed: *escrowed, last, row }, |_| ()),
+            Escrow::Settled(_) | Escrow::Refunded(_) | Escrow::Partial(_) => self.escrows.remove(key, |_| ()),
         };
     }
 
@@ -417,9 +377,14 @@ impl Book {
         }
     }
 
-    /// When the next hold's time comes.
+    /// Whether a hold's time may have come; if not, none has.
+    pub(crate) fn may_be_due(&self, now: Timestamp) -> bool {
+        self.expiries.may_be_due(now)
+    }
+
+    /// When the next hold's time comes. Looks at all of them.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        self.expiries.first().map(|(ends_at, _)| ends_at)
+        self.expiries.first(|moment| is_open(&self.charges, moment)).map(|(ends_at, _)| ends_at)
     }
 
     /// The sum of all balances: zero, unless the book is wrong.
@@ -441,14 +406,14 @@ impl Book {
         held - holds + i128::from(self.system.escrowed.units()) - escrows
     }
 
-    pub(crate) fn freeze(&self) -> FrozenBook {
+    pub(crate) fn freeze(&mut self) -> FrozenBook {
         FrozenBook {
             system: self.system,
             owners: self.owners.freeze(),
             payees: self.payees.freeze(),
             budgets: self.budgets.freeze(),
-            charges: self.charges.clone(),
-            escrows: self.escrows.clone(),
+            charges: self.charges.freeze(),
+            escrows: self.escrows.freeze(),
             last_at: self.last_at,
         }
     }
@@ -460,6 +425,6 @@ impl Book {
 }
 
 /// Whether a hold is open and ends at this moment.
-fn is_open(charges: &Shards<OpenCharge>, (ends_at, key): &Moment) -> bool {
+fn is_open(charges: &Open<OpenCharge>, (ends_at, key): &Moment) -> bool {
     charges.get(*key).is_some_and(|open| open.hold.expires_at == *ends_at)
 }

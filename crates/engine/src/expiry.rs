@@ -1,11 +1,10 @@
 //! When open holds end: a heap that forgets lazily.
 //!
 //! Nearly every hold is settled long before its time, so taking one out must cost nothing. A settled hold's moment stays in
-//! the heap until it comes to the top, or until half of the heap may be such moments and all of them are dropped at once.
+//! the heap until its time comes, or until half of the heap may be such moments and all of them are dropped at once.
 //!
 //! # Invariants
 //! - Every open hold's moment is in the heap, once.
-//! - The moment at the top is an open hold's.
 
 use crate::keys::KeyHash;
 use holdfast_domain::Timestamp;
@@ -31,9 +30,14 @@ impl Expiries {
         Self { heap: BinaryHeap::new(), full: SMALL }
     }
 
-    /// The next moment.
-    pub(crate) fn first(&self) -> Option<Moment> {
-        self.heap.peek().map(|Reverse(moment)| *moment)
+    /// Whether an open hold's moment may have come; if not, none has.
+    pub(crate) fn may_be_due(&self, now: Timestamp) -> bool {
+        self.heap.peek().is_some_and(|Reverse((ends_at, _))| *ends_at <= now)
+    }
+
+    /// The next moment of an open hold. Looks at all of them.
+    pub(crate) fn first(&self, is_open: impl Fn(&Moment) -> bool) -> Option<Moment> {
+        self.heap.iter().map(|Reverse(moment)| *moment).filter(is_open).min()
     }
 
     /// Adds an open hold's moment. `is_open` says of any moment whether it still is one.
@@ -45,14 +49,6 @@ impl Expiries {
         self.heap.push(Reverse(moment));
     }
 
-    /// Notes that `moment` is no longer an open hold's.
-    pub(crate) fn passed(&mut self, moment: Moment, is_open: impl Fn(&Moment) -> bool) {
-        if self.first() == Some(moment) {
-            self.heap.pop();
-            self.clear_top(is_open);
-        }
-    }
-
     /// Takes out up to `at_most` moments that have come, the oldest first. Those whose holds stay open must be put back.
     pub(crate) fn take_due(
         &mut self,
@@ -61,20 +57,10 @@ impl Expiries {
         is_open: impl Fn(&Moment) -> bool,
     ) -> Vec<Moment> {
         let mut due = Vec::new();
-        while due.len() < at_most
-            && let Some(moment) = self.first().filter(|(ends_at, _)| *ends_at <= now)
-        {
-            due.push(moment);
-            self.heap.pop();
-            self.clear_top(&is_open);
+        while due.len() < at_most && self.may_be_due(now) {
+            due.extend(self.heap.pop().map(|Reverse(moment)| moment).filter(&is_open));
         }
         due
-    }
-
-    fn clear_top(&mut self, is_open: impl Fn(&Moment) -> bool) {
-        while self.first().is_some_and(|moment| !is_open(&moment)) {
-            self.heap.pop();
-        }
     }
 }
 
@@ -99,14 +85,15 @@ mod tests {
                 match chosen.filter(|_| settles) {
                     Some(settled) => {
                         open.remove(&settled);
-                        expiries.passed(settled, |moment| open.contains(moment));
                     }
                     None => {
                         open.insert(new);
                         expiries.insert(new, |moment| open.contains(moment));
                     }
                 }
-                prop_assert_eq!(expiries.first(), open.first().copied());
+                let first = open.first().copied();
+                prop_assert_eq!(expiries.first(|moment| open.contains(moment)), first);
+                prop_assert!(first.is_none_or(|(at, _)| expiries.may_be_due(at)));
             }
             let due = expiries.take_due(Timestamp::from_millis(25), 7, |moment| open.contains(moment));
             let expected: Vec<_> = open.iter().filter(|(at, _)| at.millis() <= 25).take(7).copied().collect();

@@ -350,7 +350,12 @@ impl<D: Disk> Ledger<D> {
         expired
     }
 
-    /// When the next hold's time comes.
+    /// Whether a hold's time may have come; if not, none has.
+    pub(crate) fn may_be_due(&self, now: Timestamp) -> bool {
+        self.book.may_be_due(now)
+    }
+
+    /// When the next hold's time comes. Looks at all of them.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.book.next_due()

@@ -3,39 +3,67 @@
 //! Rows and names live in chunks behind reference counts. A frozen copy shares them all and costs a pointer a chunk; the
 //! writer then copies a chunk when it first touches it again. So a snapshot of a million accounts holds nobody up.
 
+use crate::lent::Lent;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 const CHUNK: usize = 1_024;
 
-/// A vector in shared chunks: cloning it is cheap, and writing to a clone copies one chunk.
-#[derive(Debug, Clone)]
+/// A vector in chunks that can be lent: freezing it is cheap, and writing after that copies one chunk.
+#[derive(Debug)]
 pub(crate) struct Chunked<T> {
-    chunks: Vec<Arc<Vec<T>>>,
+    chunks: Vec<Lent<Vec<T>>>,
     length: usize,
 }
 
+/// A vector as it stood at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct FrozenChunked<T>(Vec<Arc<Vec<T>>>);
+
 impl<T: Clone> Chunked<T> {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { chunks: Vec::new(), length: 0 }
     }
 
-    fn push(&mut self, value: T) {
+    /// The number that the next value will have.
+    pub(crate) fn next(&self) -> u32 {
+        u32::try_from(self.length).expect("four billion accounts or open holds do not fit one machine")
+    }
+
+    pub(crate) fn push(&mut self, value: T) {
         if self.length.is_multiple_of(CHUNK) {
-            self.chunks.push(Arc::new(Vec::with_capacity(CHUNK)));
+            self.chunks.push(Lent::Own(Vec::with_capacity(CHUNK)));
         }
         let last = self.chunks.last_mut().expect("a chunk was just made");
-        Arc::make_mut(last).push(value);
+        last.get_mut().push(value);
         self.length += 1;
     }
 
-    fn get(&self, index: usize) -> Option<&T> {
-        self.chunks.get(index / CHUNK)?.get(index % CHUNK)
+    /// The value with this number, which has been pushed.
+    pub(crate) fn at(&self, number: u32) -> &T {
+        let index = number as usize;
+        &self.chunks[index / CHUNK].get()[index % CHUNK]
     }
 
-    fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        Arc::make_mut(self.chunks.get_mut(index / CHUNK)?).get_mut(index % CHUNK)
+    /// The same, to change.
+    pub(crate) fn at_mut(&mut self, number: u32) -> &mut T {
+        let index = number as usize;
+        &mut self.chunks[index / CHUNK].get_mut()[index % CHUNK]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flat_map(|chunk| chunk.get())
+    }
+
+    pub(crate) fn freeze(&mut self) -> FrozenChunked<T> {
+        FrozenChunked(self.chunks.iter_mut().map(Lent::lend).collect())
+    }
+}
+
+impl<T> FrozenChunked<T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().flat_map(|chunk| chunk.iter())
     }
 }
 
@@ -64,6 +92,10 @@ impl Names {
         chunk.bytes.extend_from_slice(name);
         chunk.ends.push(u32::try_from(chunk.bytes.len()).expect("a thousand names are far below 4 GiB"));
         self.length += 1;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.length).map(|index| self.get(index))
     }
 
     fn get(&self, index: usize) -> &[u8] {
@@ -96,7 +128,7 @@ pub(crate) struct Table<T> {
 /// A table as it stood at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct FrozenTable<T> {
-    rows: Chunked<T>,
+    rows: FrozenChunked<T>,
     names: Names,
 }
 
@@ -120,7 +152,7 @@ impl<T: Clone> Table<T> {
         if let Some(row) = self.find(name) {
             return row;
         }
-        let row = u32::try_from(self.rows.length).expect("four billion accounts do not fit one machine");
+        let row = self.rows.next();
         self.rows.push(new());
         self.names.push(name);
         let (names, hasher) = (&self.names, &self.hasher);
@@ -134,37 +166,37 @@ impl<T: Clone> Table<T> {
     }
 
     pub(crate) fn row(&self, row: Row) -> &T {
-        self.rows.get(row.index()).expect("rows are never removed")
+        self.rows.at(row.0)
     }
 
     pub(crate) fn row_mut(&mut self, row: Row) -> &mut T {
-        self.rows.get_mut(row.index()).expect("rows are never removed")
+        self.rows.at_mut(row.0)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.rows.length
     }
 
-    pub(crate) fn freeze(&self) -> FrozenTable<T> {
-        FrozenTable { rows: self.rows.clone(), names: self.names.clone() }
+    pub(crate) fn freeze(&mut self) -> FrozenTable<T> {
+        FrozenTable { rows: self.rows.freeze(), names: self.names.clone() }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &T)> {
-        (0..self.rows.length).map(|index| (self.names.get(index), self.rows.get(index).expect("within the length")))
+        self.names.iter().zip(self.rows.iter())
     }
 }
 
-impl<T: Clone> FrozenTable<T> {
+impl<T> FrozenTable<T> {
     pub(crate) fn name(&self, row: Row) -> &[u8] {
         self.names.get(row.index())
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.rows.length
+        self.names.length
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &T)> {
-        (0..self.rows.length).map(|index| (self.names.get(index), self.rows.get(index).expect("within the length")))
+        self.names.iter().zip(self.rows.iter())
     }
 }
 

@@ -153,7 +153,7 @@ impl<D: Disk> Shared<D> {
         let before = desk.batch.count();
         let actor = Label::from_bytes(b"expiry").expect("a plain word");
         let Desk { ledger, batch, replies, .. } = &mut *desk;
-        if ledger.next_due().is_some_and(|due| due <= now) {
+        if ledger.may_be_due(now) {
             ledger.expire(now, actor, batch, EXPIRIES_MAX);
         }
         let mut told = (batch.count() - before) as usize;
