@@ -141,7 +141,7 @@ impl Direct {
         if let [order] = orders {
             return applied(self.engine.submit(request(order)).await);
         }
-        let answers = self.engine.submit_batch(orders.iter().map(request).collect()).await.map_err(failed)?;
+        let answers = self.engine.submit_batch(orders.iter().map(request)).await.map_err(failed)?;
         answers.into_iter().try_for_each(applied)
     }
 }

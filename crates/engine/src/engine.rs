@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 pub use crate::upkeep::Policy;
 
-/// A caller's batch is hashed and enqueued in parts of this size.
+/// A caller's batch is made, hashed and enqueued in parts of this size.
 const PART: usize = 512;
 
 /// A running engine. Dropping it without [`Engine::stop`] is a crash as far as the data directory is concerned.
@@ -89,45 +89,54 @@ impl<D: Disk> Engine<D> {
         Ok(answer)
     }
 
-    /// Submits up to [`BATCH_MAX`] requests, which are decided in order and answered in order.
-    pub async fn submit_batch(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refusal> {
-        let mut answers = Vec::with_capacity(requests.len());
-        let requests = Arc::new(requests);
-        for part in self.enqueue_batch(&requests)? {
+    /// Submits up to [`BATCH_MAX`] requests, which are decided in order and answered in order. They are taken one by one, and
+    /// the first are decided while the last are still being made.
+    pub async fn submit_batch(
+        &self,
+        requests: impl IntoIterator<Item = Request, IntoIter: ExactSizeIterator>,
+    ) -> Result<Vec<Answer>, Refusal> {
+        let parts = self.enqueue_batch(requests)?;
+        let mut answers = Vec::with_capacity(parts.len() * PART);
+        for part in parts {
             answers.extend(part.await.map_err(|_| Refusal::JournalFailed)?);
         }
         Ok(answers)
     }
 
     /// Like [`Engine::submit_batch`], blocking this thread.
-    pub fn submit_batch_blocking(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refusal> {
-        let mut answers = Vec::with_capacity(requests.len());
-        let requests = Arc::new(requests);
-        for part in self.enqueue_batch(&requests)? {
+    pub fn submit_batch_blocking(
+        &self,
+        requests: impl IntoIterator<Item = Request, IntoIter: ExactSizeIterator>,
+    ) -> Result<Vec<Answer>, Refusal> {
+        let parts = self.enqueue_batch(requests)?;
+        let mut answers = Vec::with_capacity(parts.len() * PART);
+        for part in parts {
             answers.extend(part.blocking_recv().map_err(|_| Refusal::JournalFailed)?);
         }
         Ok(answers)
     }
 
-    /// Enqueues a batch in parts: the first is decided while the next is still being hashed.
-    fn enqueue_batch(&self, requests: &Arc<Vec<Request>>) -> Result<Vec<oneshot::Receiver<Vec<Answer>>>, Refusal> {
-        if requests.len() > BATCH_MAX {
+    /// Enqueues a batch in parts: one is decided while the next is still being made and hashed.
+    fn enqueue_batch(
+        &self,
+        requests: impl IntoIterator<Item = Request, IntoIter: ExactSizeIterator>,
+    ) -> Result<Vec<oneshot::Receiver<Vec<Answer>>>, Refusal> {
+        let mut requests = requests.into_iter();
+        let count = requests.len();
+        if count > BATCH_MAX {
             return Err(Refusal::BatchTooLarge);
         }
-        self.shared.admit(requests.len())?;
+        self.shared.admit(count)?;
         let mut memory = Vec::with_capacity(256);
-        let mut parts = Vec::with_capacity(requests.len().div_ceil(PART));
-        for (number, part) in requests.chunks(PART).enumerate() {
-            let hashes = part.iter().map(|request| Hashes::of(request, &mut memory)).collect();
-            let (reply, answers) = oneshot::channel();
-            self.shared.turns.enqueue(Job::Many(Many {
-                requests: Arc::clone(requests),
-                from: number * PART,
-                hashes,
-                answers: Vec::with_capacity(part.len()),
-                reply,
-            }));
-            parts.push(answers);
+        let mut parts = Vec::with_capacity(count.div_ceil(PART));
+        for from in (0..count).step_by(PART) {
+            // As many as were admitted, whatever the iterator goes on to give.
+            let requests: Vec<Request> = requests.by_ref().take(PART.min(count - from)).collect();
+            let hashes: Vec<Hashes> = requests.iter().map(|request| Hashes::of(request, &mut memory)).collect();
+            let (reply, answer) = oneshot::channel();
+            let answers = Vec::with_capacity(requests.len());
+            self.shared.turns.enqueue(Job::Many(Many { requests, hashes, answers, reply }));
+            parts.push(answer);
         }
         Ok(parts)
     }

@@ -64,6 +64,9 @@ pub(crate) enum Closed {
 pub(crate) struct Filled {
     /// How many answers and entries wait for it to be durable.
     pub(crate) told: usize,
+    /// Whether it goes to the disk as soon as that is free, though more waits.
+    pub(crate) enough: bool,
+    /// Whether nothing more goes in.
     pub(crate) full: bool,
 }
 
@@ -176,7 +179,7 @@ impl<J> Turns<J> {
                 return Step::Leave(std::mem::take(&mut intake.queue));
             }
             let full = filled.full || beside.must_wait();
-            if decided > 0 && !intake.disk_taken && (full || intake.queue.is_empty()) {
+            if decided > 0 && !intake.disk_taken && (full || filled.enough || intake.queue.is_empty()) {
                 intake.disk_taken = true;
                 return Step::Write;
             }

@@ -30,9 +30,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// The most requests decided into one batch. A large batch of a caller's becomes several, so that the first part of it syncs
-/// while the rest is decided.
-const TURN_MAX: usize = 2_048;
+/// With this many requests decided, a batch goes to the disk when that is free. A large batch of a caller's becomes several, so
+/// that the first part of it syncs while the rest is decided.
+const TURN: usize = 2_048;
+/// The most requests decided into one batch, while the disk is not free: a slow sync is no reason to stop deciding.
+const TURN_MAX: usize = 8_192;
 /// The most holds that one batch gives back because their time has come.
 const EXPIRIES_MAX: usize = 1_000;
 
@@ -65,11 +67,8 @@ pub(crate) enum Job {
 
 /// A part of a caller's batch, decided as far as `answers` go.
 pub(crate) struct Many {
-    /// The whole batch: the caller keeps it, and its parts are not copied.
-    pub(crate) requests: Arc<Vec<Request>>,
-    /// Where in it the part begins.
-    pub(crate) from: usize,
-    /// Of the part's requests.
+    pub(crate) requests: Vec<Request>,
+    /// Of the requests.
     pub(crate) hashes: Vec<Hashes>,
     pub(crate) answers: Vec<Answer>,
     pub(crate) reply: oneshot::Sender<Vec<Answer>>,
@@ -123,7 +122,7 @@ impl<D: Disk> Shared<D> {
 
     /// Decides what comes until the disk is free for it, and closes the batch. `None` when there is no more to do.
     fn fill(&self) -> Option<Turn> {
-        let mut filled = Filled { told: 0, full: false };
+        let mut filled = Filled { told: 0, enough: false, full: false };
         let mut since = Since::now();
         loop {
             let jobs = match self.turns.next_step(filled, since, &self.upkeep) {
@@ -138,15 +137,16 @@ impl<D: Disk> Shared<D> {
                     return None;
                 }
             };
-            let Filled { told, full } = self.decide(jobs);
-            let told = filled.told + told;
-            filled = Filled { told, full: full || told >= TURN_MAX };
+            let (decided, full) = self.decide(jobs);
+            let told = filled.told + decided;
+            filled = Filled { told, enough: told >= TURN, full: full || told >= TURN_MAX };
             since.looked = Instant::now();
         }
     }
 
-    /// Decides jobs into the open batch; what does not fit goes back to the front. Says how far the batch is filled.
-    fn decide(&self, mut jobs: VecDeque<Job>) -> Filled {
+    /// Decides jobs into the open batch, a turn's worth at most; the rest goes back to the front. Says how much came
+    /// to it, and whether it is full.
+    fn decide(&self, mut jobs: VecDeque<Job>) -> (usize, bool) {
         let mut desk = lock(&self.desk);
         desk.ledger.durable(self.upkeep.durable().location);
         let now = self.clock.now();
@@ -159,7 +159,7 @@ impl<D: Disk> Shared<D> {
         let mut told = (batch.count() - before) as usize;
         let mut done = 0;
         while let Some(job) = jobs.pop_front() {
-            if !batch.has_room() || told >= TURN_MAX {
+            if !batch.has_room() || told >= TURN {
                 jobs.push_front(job);
                 break;
             }
@@ -175,8 +175,8 @@ impl<D: Disk> Shared<D> {
                 }
                 Job::Many(mut many) => {
                     let decided = many.answers.len();
-                    for (request, hashes) in many.requests.iter().skip(many.from).zip(&many.hashes).skip(decided) {
-                        if !batch.has_room() || told >= TURN_MAX {
+                    for (request, hashes) in many.requests.iter().zip(&many.hashes).skip(decided) {
+                        if !batch.has_room() || told >= TURN {
                             break;
                         }
                         many.answers.push(ledger.decide_hashed(request, hashes, now, batch));
@@ -190,10 +190,10 @@ impl<D: Disk> Shared<D> {
                 }
             }
         }
-        let full = !batch.has_room() || told >= TURN_MAX;
+        let full = !batch.has_room();
         drop(desk);
         self.turns.put_back(jobs, done);
-        Filled { told, full }
+        (told, full)
     }
 
     /// Closes the open batch and begins the next; the desk is free when this returns. The disk is already ours.

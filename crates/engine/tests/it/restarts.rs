@@ -10,9 +10,9 @@ use std::path::Path;
 fn busy(directory: &Path) -> Vec<Outcome> {
     let world = open(directory);
     let _credited = world.submit(mint("m", "alice", "100000")).unwrap();
-    let reserves = (0..2_000).map(|number| reserve(&format!("r{number}"), "alice", "10")).collect();
+    let reserves = (0..2_000).map(|number| reserve(&format!("r{number}"), "alice", "10"));
     let answers = world.engine.submit_batch_blocking(reserves).unwrap();
-    let commits = (0..1_990).map(|number| commit(&format!("r{number}"), "4")).collect();
+    let commits = (0..1_990).map(|number| commit(&format!("r{number}"), "4"));
     let committed = world.engine.submit_batch_blocking(commits).unwrap();
     assert!(committed.iter().all(Result::is_ok));
     world.engine.stop().unwrap();

@@ -2,7 +2,7 @@
 //! they may run. Somebody who sleeps while there is something to do is a deadlock here, because no time passes.
 //!
 //! The file under test is compiled into this program with the locks of `sync.rs`. Around it stands what `worker.rs` does,
-//! without the work: jobs are numbers, a batch holds two of them, and the disk is a list.
+//! without the work: jobs are numbers, a batch holds three of them, and the disk is a list.
 
 use crate::sync::{Odd, plant};
 use crate::turns::{Beside, Closed, Filled, Since, Step, Turns};
@@ -11,8 +11,9 @@ use shuttle::sync::{Arc, Condvar, Mutex, mpsc};
 use shuttle::thread;
 use std::panic::catch_unwind;
 
-/// How many jobs fit a batch.
-const ROOM: usize = 2;
+/// With so many jobs a batch goes to the disk when that is free, and so many fit it.
+const ENOUGH: usize = 2;
+const ROOM: usize = 3;
 const CALLERS: usize = 3;
 const JOBS_EACH: usize = 2;
 /// Orders of the threads that are tried. One that loses a wake-up is found within a hundred.
@@ -97,7 +98,7 @@ impl Model {
     fn fill(&self) -> Option<(usize, Vec<Job>)> {
         let mut batch = Vec::new();
         loop {
-            let filled = Filled { told: batch.len(), full: batch.len() == ROOM };
+            let filled = Filled { told: batch.len(), enough: batch.len() >= ENOUGH, full: batch.len() == ROOM };
             match self.turns.next_step(filled, Since::now(), &Nothing) {
                 Step::Decide(mut jobs) => {
                     let taken: Vec<Job> = jobs.drain(..jobs.len().min(ROOM - batch.len())).collect();

@@ -174,7 +174,7 @@ async fn work(engine: Arc<Engine<LocalDisk>>, caller: u64, plan: Plan, began: In
             let answers = if plan.batch == 1 {
                 vec![engine.submit(request(holds.start)).await]
             } else {
-                engine.submit_batch(holds.clone().map(request).collect()).await.map_err(wrong)?
+                engine.submit_batch(holds.clone().map(request).collect::<Vec<_>>()).await.map_err(wrong)?
             };
             all_applied(answers)?;
             tally.record(asked);

@@ -21,7 +21,7 @@ pub(crate) fn sweep(engine: &Engine<LocalDisk>) -> Result<usize, Refusal> {
         command: Command::Charge { charge: *charge, command: charge::Command::Abandon },
     };
     for part in orphans.chunks(holdfast_engine::BATCH_MAX) {
-        for answer in engine.submit_batch_blocking(part.iter().map(abandon).collect())? {
+        for answer in engine.submit_batch_blocking(part.iter().map(abandon))? {
             match answer {
                 // Its time had come a moment before.
                 Ok(_) | Err(Refusal::InvalidState(_)) => {}
