@@ -2,6 +2,9 @@
 
 use holdfast_domain::{CreditUnit, Id, IdKind, Text};
 
+/// The most bytes of a number: nine groups of seven bits, and one bit.
+const NUMBER_BYTES_MAX: usize = 10;
+
 /// Appends `number` in groups of seven bits, lowest first.
 pub(crate) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     while let [low, ..] = number.to_le_bytes()
@@ -41,13 +44,17 @@ impl<'a> Taker<'a> {
 
     pub(crate) fn number(&mut self) -> Option<u64> {
         let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
+        for (index, byte) in self.0.iter().enumerate().take(NUMBER_BYTES_MAX) {
             let bits = u64::from(byte & 0x7f);
-            number |= bits.checked_shl(shift).filter(|shifted| shifted >> shift == bits)?;
+            // The last group has one bit left.
+            if index + 1 == NUMBER_BYTES_MAX && bits > 1 {
+                return None;
+            }
+            number |= bits << (7 * index);
             if byte & 0x80 == 0 {
+                self.0 = self.0.get(index + 1..)?;
                 // One number, one encoding: a last group of zero bits would be a second one.
-                return (byte != 0 || shift == 0).then_some(number);
+                return (*byte != 0 || index == 0).then_some(number);
             }
         }
         None

@@ -22,6 +22,10 @@ const FAILURES_MAX: u32 = 10;
 const HELPER_NICE: i32 = 10;
 /// How many entries a projection takes at once.
 const APPLY_MAX: usize = 16_384;
+/// Entries that come faster than this, in a second, are a burst: no read model keeps up with it.
+const BURST_ENTRIES: u64 = 300_000;
+/// How long a follower lets a burst go before it looks again.
+const BURST_LOOK: Duration = Duration::from_millis(20);
 
 /// When upkeep happens.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +111,11 @@ impl Upkeep {
             || (matches!(*lock(&self.follower), Follower::Running)
                 && self.durable().next_offset.saturating_sub(self.applied.load(Ordering::Relaxed))
                     > self.policy.lag_max)
+    }
+
+    /// Whether the read model, which has come to entry `through`, may let some more entries come first.
+    fn may_fall_behind(&self, through: u64) -> bool {
+        !self.is_stopping() && self.durable().next_offset.saturating_sub(through) < self.policy.lag_max / 4 * 3
     }
 
     pub(crate) fn read_model(&self) -> (u64, Option<String>) {
@@ -269,13 +278,36 @@ impl<D: Disk> crate::engine::Engine<D> {
 fn follow<D: Disk>(shared: &Shared<D>, projection: &mut dyn Projection) -> Result<(), ProjectionFailed> {
     let upkeep = &shared.upkeep;
     let mut tail = Tail::new(shared.disk.clone(), projection.applied());
+    let mut pace = Pace { at: Instant::now(), next_offset: upkeep.durable().next_offset };
     loop {
         let end = upkeep.wait_beyond(tail.applied.through);
+        if pace.is_burst(end.next_offset) && upkeep.may_fall_behind(tail.applied.through) {
+            std::thread::sleep(BURST_LOOK);
+            continue;
+        }
         let more = tail.feed(end.location, APPLY_MAX, projection)?;
         upkeep.applied.store(tail.applied.through, Ordering::Relaxed);
         if !more && upkeep.is_stopping() && upkeep.durable() == end {
             return Ok(());
         }
+    }
+}
+
+/// How far the journal had come when its follower last looked.
+///
+/// A follower that runs beside a burst takes half of the processor from those who ask, and falls behind all the same. So it
+/// lets the burst go, within three quarters of the lag that it may have, and catches up afterwards.
+struct Pace {
+    at: Instant,
+    next_offset: u64,
+}
+
+impl Pace {
+    /// Whether the journal grows faster than a follower could follow it.
+    fn is_burst(&mut self, next_offset: u64) -> bool {
+        let before = std::mem::replace(self, Self { at: Instant::now(), next_offset });
+        let grown = u128::from(next_offset - before.next_offset);
+        grown * 1_000_000 > u128::from(BURST_ENTRIES) * (self.at - before.at).as_micros()
     }
 }
 
