@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// What `PRAGMA user_version` must say; another number means another schema.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 /// Every so many entries of an account holder get a milestone.
 const MILESTONE_EVERY: u64 = 64;
 
@@ -149,7 +149,9 @@ impl ReadModel {
                     insert.raw_execute()?;
                 }
             }
+            let mut further = transaction.prepare_cached("INSERT INTO further VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
             for Located { record, .. } in records {
+                insert_further(&mut further, record)?;
                 if record.owner.available.number.is_multiple_of(MILESTONE_EVERY) {
                     milestone.execute(params![user(record), record.offset.cast_signed()])?;
                 }
@@ -199,7 +201,7 @@ fn connect(data: &Path) -> rusqlite::Result<Connection> {
 
 /// How many rows one statement inserts: a statement costs as much as several rows.
 const ROWS_AT_ONCE: usize = 16;
-const COLUMNS: usize = 19;
+const COLUMNS: usize = 13;
 
 /// The statement that inserts `rows` entries.
 fn insert_entries(rows: usize) -> String {
@@ -245,7 +247,6 @@ fn bind_entry(insert: &mut Statement<'_>, row: usize, record: &Record, changes: 
         Event::Charge { id, .. } => id.as_str(),
         Event::Escrow { id, .. } => id.as_str(),
     };
-    let payee = record.event.payee();
     let mut column = row * COLUMNS;
     let mut next = || {
         column += 1;
@@ -258,23 +259,39 @@ fn bind_entry(insert: &mut Statement<'_>, row: usize, record: &Record, changes: 
     insert.raw_bind_parameter(next(), correlation)?;
     insert.raw_bind_parameter(next(), number_of_state(record.state))?;
     insert.raw_bind_parameter(next(), record.actor.as_str())?;
-    let Changes { available, held, escrow, payee: paid, revenue, treasury } = *changes;
-    for change in [available, held, escrow, paid, revenue, treasury] {
+    for change in [changes.available, changes.held, changes.revenue] {
         insert.raw_bind_parameter(next(), change)?;
     }
     insert.raw_bind_parameter(next(), record.owner.available.balance.units().cast_signed())?;
     insert.raw_bind_parameter(next(), record.owner.held.units().cast_signed())?;
-    insert.raw_bind_parameter(next(), record.owner.available.previous.cast_signed())?;
-    insert.raw_bind_parameter(next(), payee.as_ref().map(|payee| payee.as_str()))?;
-    insert.raw_bind_parameter(next(), record.payee.map(|link| link.balance.units().cast_signed()))?;
-    insert.raw_bind_parameter(next(), record.payee.map(|link| link.previous.cast_signed()))
+    insert.raw_bind_parameter(next(), record.owner.available.previous.cast_signed())
+}
+
+/// Inserts what only few entries have: a change of an escrow, of a payee's balance, or of the treasury.
+fn insert_further(insert: &mut Statement<'_>, record: &Record) -> rusqlite::Result<()> {
+    if matches!(record.event, Event::Charge { .. }) {
+        return Ok(());
+    }
+    let Changes { escrow, payee: paid, treasury, .. } = Changes::of(record);
+    let payee = record.event.payee();
+    insert.execute(params![
+        record.offset.cast_signed(),
+        escrow,
+        paid,
+        treasury,
+        payee.as_ref().map(|payee| payee.as_str()),
+        record.payee.map(|link| link.balance.units().cast_signed()),
+        record.payee.map(|link| link.previous.cast_signed()),
+    ])?;
+    Ok(())
 }
 
 fn user(record: &Record) -> String {
     format!("user:{}", record.event.owner())
 }
 
-const KINDS: [Kind; 15] = [
+/// Every kind, in the order of the table `kinds`.
+const KINDS: [Kind; 16] = [
     Kind::CreditMint,
     Kind::BillingReserve,
     Kind::BillingStart,
@@ -286,6 +303,7 @@ const KINDS: [Kind; 15] = [
     Kind::BillingVoid,
     Kind::BillingFinalizeAck,
     Kind::BillingFinalizeFail,
+    Kind::BillingProgress,
     Kind::EscrowHold,
     Kind::EscrowSettle,
     Kind::EscrowRefund,
@@ -308,12 +326,53 @@ const STATES: [LifeState; 12] = [
     LifeState::Escrow(escrow::State::Partial),
 ];
 
-/// The number of a state in the table `states`.
-fn number_of_state(state: LifeState) -> i64 {
-    STATES.iter().zip(1..).find(|(each, _)| **each == state).map_or(0, |(_, number)| number)
+/// The number of a state in the table `states`. A match, so that no state is forgotten.
+const fn number_of_state(state: LifeState) -> i64 {
+    match state {
+        LifeState::None => 1,
+        LifeState::Charge(charge::State::Held) => 2,
+        LifeState::Charge(charge::State::Committed) => 3,
+        LifeState::Charge(charge::State::Acked) => 4,
+        LifeState::Charge(charge::State::Failed) => 5,
+        LifeState::Charge(charge::State::Voided) => 6,
+        LifeState::Charge(charge::State::Released) => 7,
+        LifeState::Charge(charge::State::AutoReleased) => 8,
+        LifeState::Escrow(escrow::State::Held) => 9,
+        LifeState::Escrow(escrow::State::Settled) => 10,
+        LifeState::Escrow(escrow::State::Refunded) => 11,
+        LifeState::Escrow(escrow::State::Partial) => 12,
+    }
 }
 
-/// The number of a kind in the table `kinds`.
-fn number_of(kind: Kind) -> i64 {
-    KINDS.iter().zip(1..).find(|(each, _)| **each == kind).map_or(0, |(_, number)| number)
+/// The number of a kind in the table `kinds`: an entry whose kind is not in the table is in no history.
+const fn number_of(kind: Kind) -> i64 {
+    match kind {
+        Kind::CreditMint => 1,
+        Kind::BillingReserve => 2,
+        Kind::BillingStart => 3,
+        Kind::BillingIncrease => 4,
+        Kind::BillingExtend => 5,
+        Kind::BillingCommit => 6,
+        Kind::BillingRelease => 7,
+        Kind::BillingAutoRelease => 8,
+        Kind::BillingVoid => 9,
+        Kind::BillingFinalizeAck => 10,
+        Kind::BillingFinalizeFail => 11,
+        Kind::BillingProgress => 12,
+        Kind::EscrowHold => 13,
+        Kind::EscrowSettle => 14,
+        Kind::EscrowRefund => 15,
+        Kind::EscrowPartialSettle => 16,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_and_state_has_its_own_place_in_its_table() {
+        assert!(KINDS.map(number_of).into_iter().eq(1..=16));
+        assert!(STATES.map(number_of_state).into_iter().eq(1..=12));
+    }
 }

@@ -19,6 +19,13 @@ pub enum AsOf {
     Time(Timestamp),
 }
 
+/// An outer end of the books.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum System {
+    Revenue,
+    Treasury,
+}
+
 /// One entry of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryRow {
@@ -87,13 +94,18 @@ impl Lookup {
 
     /// Entries of an account holder's history, newest first, from entry `from` back.
     pub fn history(&self, account: &Account, from: u64, at_most: usize) -> Result<Vec<HistoryRow>, QueryError> {
-        let columns = match account {
-            Account::Available(_) | Account::Held(_) => "e.d_available, e.d_held, e.available, e.held, e.previous",
-            Account::Payee(_) => "e.d_payee, 0, e.payee_balance, 0, e.payee_previous",
+        let (columns, table) = match account {
+            Account::Available(_) | Account::Held(_) => {
+                ("e.d_available, e.d_held, e.available, e.held, e.previous", "entries e")
+            }
+            Account::Payee(_) => (
+                "f.d_payee, 0, f.payee_balance, 0, f.payee_previous",
+                r#"entries e JOIN further f ON f."offset" = e."offset""#,
+            ),
             Account::Escrow(_) | Account::Revenue | Account::Treasury => return Err(QueryError::NoHistory(*account)),
         };
         let sql = format!(
-            r#"SELECT {COLUMNS}, {columns} FROM entries e JOIN kinds k USING (kind) JOIN states s USING (state) WHERE e."offset" = ?1"#
+            r#"SELECT {COLUMNS}, {columns} FROM {table} JOIN kinds k USING (kind) JOIN states s USING (state) WHERE e."offset" = ?1"#
         );
         let mut find = self.connection.prepare_cached(&sql)?;
         let mut rows = Vec::new();
@@ -122,8 +134,8 @@ impl Lookup {
                 let row = self.row_at(account, &format!("payee:{payee}"), last, offset)?;
                 Ok(row.map_or(Change::ZERO, |row| row.balance))
             }
-            Account::Revenue => self.system_at(offset, "revenue"),
-            Account::Treasury => self.system_at(offset, "treasury"),
+            Account::Revenue => self.system_at(offset, System::Revenue),
+            Account::Treasury => self.system_at(offset, System::Treasury),
             Account::Escrow(_) => Err(QueryError::NoHistory(*account)),
         }
     }
@@ -151,14 +163,18 @@ impl Lookup {
     }
 
     /// A system account's balance: the last one noted before `offset`, and what was posted since.
-    pub(super) fn system_at(&self, offset: u64, column: &str) -> Result<Change, QueryError> {
+    pub(super) fn system_at(&self, offset: u64, account: System) -> Result<Change, QueryError> {
+        let (column, table) = match account {
+            System::Revenue => ("revenue", "entries"),
+            System::Treasury => ("treasury", "further"),
+        };
         let offset = i64::try_from(offset).unwrap_or(i64::MAX);
         let noted = format!(
             r#"SELECT "offset", {column} FROM system_balances WHERE "offset" <= ?1 ORDER BY "offset" DESC LIMIT 1"#
         );
         let noted = self.connection.query_row(&noted, [offset], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
         let (since, balance): (i64, i64) = noted.unwrap_or((0, 0));
-        let sum = format!(r#"SELECT coalesce(sum(d_{column}), 0) FROM entries WHERE "offset" > ?1 AND "offset" <= ?2"#);
+        let sum = format!(r#"SELECT coalesce(sum(d_{column}), 0) FROM {table} WHERE "offset" > ?1 AND "offset" <= ?2"#);
         let change: i64 = self.connection.query_row(&sum, [since, offset], |row| row.get(0))?;
         Ok(Change::from_units(balance + change))
     }

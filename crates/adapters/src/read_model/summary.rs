@@ -4,6 +4,7 @@
 //! - The work is bounded whatever the size of the journal: days are found by bisection between noted balances, and what has
 //!   no index is looked for only in a window of the newest entries.
 
+use super::query::System;
 use super::{Lookup, QueryError, number_of};
 use holdfast_domain::{Change, ChargeId, Day, Kind, Span, Timestamp};
 use rusqlite::{Row, params_from_iter};
@@ -75,7 +76,7 @@ impl Lookup {
     /// What had been earned when a day began.
     fn revenue_before(&self, day: u64) -> Result<Change, QueryError> {
         let Some(last_moment) = day.saturating_mul(Span::DAY.millis()).checked_sub(1) else { return Ok(Change::ZERO) };
-        self.system_at(self.offset_at(Timestamp::from_millis(last_moment))?, "revenue")
+        self.system_at(self.offset_at(Timestamp::from_millis(last_moment))?, System::Revenue)
     }
 
     /// The newest `entries` entries.
@@ -149,7 +150,7 @@ mod tests {
     /// A read model with these commits: the day, the owner, and what was earned.
     fn model(data: &Path, commits: &[(u64, &str, i64)]) -> Lookup {
         let model = ReadModel::create(data, JournalId([7; 16])).unwrap();
-        let insert = r#"INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, 2, 'actor', 0, 0, 0, 0, ?6, 0, 0, 0, 0, NULL, NULL, NULL)"#;
+        let insert = r#"INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, 2, 'actor', 0, 0, ?6, 0, 0, 0)"#;
         for (offset, (day, owner, earned)) in (1_i64..).zip(commits) {
             let at = (day * Span::DAY.millis()).cast_signed() + offset;
             let (kind, charge) = (number_of(Kind::BillingReserve), format!("charge-{offset}"));
