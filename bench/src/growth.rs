@@ -1,11 +1,14 @@
 //! `bench growth`: what a long history costs. Ten million settled reservations over a million accounts, then the same
-//! measurements again: speed, memory, start-up, rebuild and disk, each beside its figure at the empty start.
+//! measurements again: speed, memory, start-up, rebuild and disk, each beside its figure at the empty start. The same history
+//! is then made through a server, to see the memory of that process alone.
+
+pub mod served;
 
 use crate::error::BenchError;
 use crate::ledger::drive::{Driven, drive, runtime};
 use crate::ledger::holdfast::{Direct, Running, commit, config, reserve};
 use crate::ledger::work::{Order, Work};
-use crate::ledger::{Case, Measured};
+use crate::ledger::{Case, Choice, Measured};
 use crate::plan::{Pace, Plan};
 use crate::report::{Report, Row, readable};
 use holdfast_adapters::ReadModel;
@@ -23,6 +26,7 @@ pub const NAME: &str = "growth";
 pub const OURS: &str = "holdfast";
 
 /// How much history is made.
+#[derive(Clone, Copy)]
 struct Size {
     accounts: u64,
     pairs: u64,
@@ -46,32 +50,40 @@ const KEEPING_UP: u64 = 200_000;
 ///
 /// # Errors
 /// If an operation is refused or the disk fails.
-pub fn run(pace: Pace, plan: &mut Plan, report: &mut Report) -> Result<(), BenchError> {
+pub fn run(pace: Pace, plan: &mut Plan, choice: &Choice, report: &mut Report) -> Result<(), BenchError> {
+    let is_chosen = |name: &str| choice.subject.as_ref().is_none_or(|only| only == name);
     let size = size(pace);
+    if is_chosen(OURS) {
+        in_process(&size, plan, &mut Page { report, subject: OURS })?;
+    }
+    if is_chosen(served::SUBJECT) {
+        served::run(&size, plan, &mut Page { report, subject: served::SUBJECT })?;
+    }
+    Ok(())
+}
+
+fn in_process(size: &Size, plan: &mut Plan, page: &mut Page<'_>) -> Result<(), BenchError> {
     let dir = plan.sandbox.fresh(NAME)?;
-    let mut page = Page { report };
     let running = Running::start(&dir, Policy::STANDARD)?;
     running.fund(size.accounts, FUNDS)?;
     running.catch_up()?;
     let empty = speed(&running, plan)?;
     page.measured("empty start", &empty.measured);
-    fill(&running, &size, plan)?;
+    fill(&running, size, plan)?;
     running.catch_up()?;
     page.number("after history", "resident memory", resident_mb()?, "MB");
     let grown = speed(&running, plan)?;
     page.measured("after history", &grown.measured);
     page.number("after history", "speed against the empty start", ratio(&grown, &empty), "×");
-    fill(&running, &Size { pairs: size.pairs / 10, ..size }, plan)?;
+    fill(&running, &Size { pairs: size.pairs / 10, ..*size }, plan)?;
     running.catch_up()?;
     page.number("a tenth more history", "resident memory", resident_mb()?, "MB");
     let pairs = running.engine.health().durable.saturating_sub(size.accounts) / 2;
     running.stop()?;
-    let bytes = directory_bytes(&dir)?;
-    page.number("after history", "disk per pair, all files", bytes as f64 / pairs as f64, "B");
-    page.number("after history", "journal per pair", directory_bytes(&dir.join("journal"))? as f64 / pairs as f64, "B");
-    starts(&dir, &mut page)?;
+    disk_use(&dir, pairs as f64, page)?;
+    starts(&dir, page)?;
     plan.duration = size.sustained;
-    sustained(&dir, plan, &mut page)?;
+    sustained(&dir, plan, page)?;
     plan.sandbox.discard(NAME);
     Ok(())
 }
@@ -79,12 +91,13 @@ pub fn run(pace: Pace, plan: &mut Plan, report: &mut Report) -> Result<(), Bench
 /// What is printed as it is found and goes into the report.
 struct Page<'a> {
     report: &'a mut Report,
+    subject: &'static str,
 }
 
 impl Page<'_> {
     fn number(&mut self, case: &str, metric: &'static str, value: f64, unit: &'static str) {
         eprintln!("{case:<22} {metric:<32} {} {unit}", readable(value));
-        self.report.add(Row { subject: OURS.to_owned(), case: case.to_owned(), metric, value, unit });
+        self.report.add(Row { subject: self.subject.to_owned(), case: case.to_owned(), metric, value, unit });
     }
 
     fn measured(&mut self, case: &str, measured: &Measured) {
@@ -116,12 +129,32 @@ fn fill(running: &Running, size: &Size, plan: &Plan) -> Result<(), BenchError> {
         work.fill(&mut orders, BATCH as usize);
         for (order, number) in orders.iter_mut().zip(done..) {
             order.hold = (first + number) | (1 << 62);
-            // A large odd step visits every account before any a second time, in no order that a cache would like.
-            order.payer = number.wrapping_mul(7_368_787) % size.accounts;
+            order.payer = payer_of(number, size.accounts);
         }
         running.batch(&orders, reserve)?;
         running.batch(&orders, commit)?;
     }
+    Ok(())
+}
+
+/// Who pays for a pair: a large odd step visits every account before any a second time, in no order that a cache would like.
+const fn payer_of(pair: u64, accounts: u64) -> u64 {
+    pair.wrapping_mul(7_368_787) % accounts
+}
+
+/// What the files of a data directory take a pair, by what they are.
+fn disk_use(dir: &Path, pairs: f64, page: &mut Page<'_>) -> Result<(), BenchError> {
+    let all = directory_bytes(dir)?;
+    page.number("after history", "disk per pair, all files", all as f64 / pairs, "B");
+    let mut rest = all;
+    for (kind, metric) in
+        [("journal", "journal per pair"), ("keys", "key index per pair"), ("snapshots", "snapshots per pair")]
+    {
+        let bytes = directory_bytes(&dir.join(kind))?;
+        rest -= bytes;
+        page.number("after history", metric, bytes as f64 / pairs, "B");
+    }
+    page.number("after history", "read model per pair", rest as f64 / pairs, "B");
     Ok(())
 }
 

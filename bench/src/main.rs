@@ -65,7 +65,7 @@ fn run(name: &'static str, pace: Pace, choice: &Choice) -> Result<usize, BenchEr
     let head = Head::now(plan.sandbox.path(), plan.duration.as_secs_f64());
     let mut report = Report::new(name, ledger::OURS, head);
     let failed = match name {
-        growth::NAME => growth::run(pace, &mut plan, &mut report).map(|()| 0)?,
+        growth::NAME => growth::run(pace, &mut plan, choice, &mut report).map(|()| 0)?,
         gateway::NAME => gateway::run(&plan, choice, &mut report)?,
         _ => ledger::run(&plan, choice, &mut report)?,
     };

@@ -68,11 +68,14 @@ pub fn bench(words: &[&str]) -> Step {
     let runner = runner(USUAL_LIMIT);
     let program = "run --quiet --release --package holdfast-bench --bin bench --";
     let arguments = program.split(' ').chain(words.iter().copied()).map(str::to_owned).collect::<Vec<_>>();
-    let is_of_gateway = words.first() == Some(&"gateway");
+    let is_of = |name: &str| words.first() == Some(&name);
+    let (needs_server, needs_upstream) = (is_of("gateway") || is_of("growth"), is_of("gateway"));
     step("bench", &runner, move |runner| {
-        if is_of_gateway {
-            // The benchmark finds these beside itself.
+        // The benchmark finds these beside itself.
+        if needs_server {
             cargo_run(&["build", "--quiet", "--release", "--package", "holdfast", "--bin", "holdfast"], runner)?;
+        }
+        if needs_upstream {
             cargo_run(
                 &["build", "--quiet", "--release", "--package", "holdfast-simulator", "--bin", "upstream"],
                 runner,

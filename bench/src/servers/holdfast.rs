@@ -52,6 +52,29 @@ impl Holdfast {
     }
 }
 
+/// A running server that is asked over its control socket alone; stops it, in order, when dropped.
+#[derive(Debug)]
+pub struct Served {
+    /// The process.
+    pub server: Server,
+    /// Its control socket.
+    pub socket: PathBuf,
+}
+
+impl Served {
+    /// Starts it on the data directory `data`, with its log in `dir`.
+    ///
+    /// # Errors
+    /// If it is not built or does not start.
+    pub fn start(dir: &Path, data: &Path) -> Result<Self, BenchError> {
+        let mut command = as_ourselves(&beside("holdfast")?, Ending::Terminate);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data").arg(data);
+        let mut server = Server::start(command, Ending::Terminate, dir.join("log"))?;
+        server.wait_listening("holdfast")?;
+        Ok(Self { server, socket: data.join("holdfast.sock") })
+    }
+}
+
 /// The one model, as Holdfast is told of it.
 fn configuration(upstream_url: &str) -> String {
     format!(
