@@ -14,6 +14,7 @@ mod http_keys;
 mod http_server;
 mod http_tokens;
 mod http_world;
+mod idle;
 mod inference;
 mod inference_again;
 mod inference_findings;
