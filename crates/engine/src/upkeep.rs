@@ -24,6 +24,8 @@ const HELPER_NICE: i32 = 10;
 const APPLY_MAX: usize = 16_384;
 /// Entries that come faster than this, in a second, are a burst: no read model keeps up with it.
 const BURST_ENTRIES: u64 = 300_000;
+/// Over how long it is judged whether there is a burst: many frames, because they come in fits and starts.
+const BURST_SPAN: Duration = Duration::from_millis(100);
 /// How long a follower lets a burst go before it looks again.
 const BURST_LOOK: Duration = Duration::from_millis(20);
 
@@ -278,7 +280,7 @@ impl<D: Disk> crate::engine::Engine<D> {
 fn follow<D: Disk>(shared: &Shared<D>, projection: &mut dyn Projection) -> Result<(), ProjectionFailed> {
     let upkeep = &shared.upkeep;
     let mut tail = Tail::new(shared.disk.clone(), projection.applied());
-    let mut pace = Pace { at: Instant::now(), next_offset: upkeep.durable().next_offset };
+    let mut pace = Pace { at: Instant::now(), next_offset: upkeep.durable().next_offset, is_burst: false };
     loop {
         let end = upkeep.wait_beyond(tail.applied.through);
         if pace.is_burst(end.next_offset) && upkeep.may_fall_behind(tail.applied.through) {
@@ -300,14 +302,19 @@ fn follow<D: Disk>(shared: &Shared<D>, projection: &mut dyn Projection) -> Resul
 struct Pace {
     at: Instant,
     next_offset: u64,
+    is_burst: bool,
 }
 
 impl Pace {
     /// Whether the journal grows faster than a follower could follow it.
     fn is_burst(&mut self, next_offset: u64) -> bool {
-        let before = std::mem::replace(self, Self { at: Instant::now(), next_offset });
-        let grown = u128::from(next_offset - before.next_offset);
-        grown * 1_000_000 > u128::from(BURST_ENTRIES) * (self.at - before.at).as_micros()
+        let span = self.at.elapsed();
+        if span >= BURST_SPAN {
+            let grown = u128::from(next_offset - self.next_offset);
+            let is_burst = grown * 1_000_000 > u128::from(BURST_ENTRIES) * span.as_micros();
+            *self = Self { at: Instant::now(), next_offset, is_burst };
+        }
+        self.is_burst
     }
 }
 
