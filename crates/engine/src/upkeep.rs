@@ -16,10 +16,14 @@ use std::time::{Duration, Instant};
 
 /// How often upkeep looks around when nothing wakes it.
 const ROUND: Duration = Duration::from_millis(100);
+const SHORT_ROUND: Duration = Duration::from_millis(2);
 /// How many rounds in a row the key index may fail to be written, while the intake waits for it.
 const FAILURES_MAX: u32 = 10;
 /// How much less important than the writer its helpers are to the scheduler.
 const HELPER_NICE: i32 = 10;
+/// A projection that has just taken entries lets more of them gather for this long: a transaction of SQLite's costs as much as
+/// a hundred entries in it.
+const GATHER: Duration = Duration::from_millis(10);
 /// How many entries a projection takes at once.
 const APPLY_MAX: usize = 16_384;
 /// Entries that come faster than this, in a second, are a burst: no read model keeps up with it.
@@ -58,6 +62,8 @@ pub(crate) struct Upkeep {
     durable: Mutex<End>,
     /// Wakes whoever follows the journal's tail.
     grown: Condvar,
+    /// Wakes the upkeep before its round has passed.
+    called: Condvar,
     stopping: AtomicBool,
     unsealed: AtomicBool,
     keys_behind: AtomicBool,
@@ -81,6 +87,7 @@ impl Upkeep {
             policy,
             durable: Mutex::new(end),
             grown: Condvar::new(),
+            called: Condvar::new(),
             stopping: AtomicBool::new(false),
             // A start may follow a crash that left the last frame without a seal.
             unsealed: AtomicBool::new(end.next_offset > 1),
@@ -133,6 +140,7 @@ impl Upkeep {
         // Under the lock, so that nobody checks the flag and then misses the call.
         let _guard = lock(&self.durable);
         self.grown.notify_all();
+        self.called.notify_all();
     }
 
     fn is_stopping(&self) -> bool {
@@ -147,6 +155,17 @@ impl Upkeep {
         }
         let waited = self.grown.wait_timeout(end, ROUND).unwrap_or_else(PoisonError::into_inner);
         *waited.0
+    }
+
+    /// Waits until a round has passed, or it is time to stop. What upkeep does is not urgent, so the writer does not wake it;
+    /// only while the intake waits for the key index, and its files can be written, are the rounds short.
+    fn rest(&self, failures: u32) {
+        let is_waited_for = failures == 0 && self.keys_behind.load(Ordering::Relaxed);
+        let round = if is_waited_for { SHORT_ROUND } else { ROUND };
+        let end = lock(&self.durable);
+        if !self.is_stopping() {
+            drop(self.called.wait_timeout(end, round).unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Sets the book aside for a snapshot, if one is wanted. The batch has just been closed.
@@ -199,8 +218,7 @@ pub(crate) fn run<D: Disk>(shared: &Shared<D>) {
         if stopping {
             return;
         }
-        let end = upkeep.durable();
-        upkeep.wait_beyond(end.next_offset - 1 + upkeep.policy.snapshot_entries / 4);
+        upkeep.rest(failures);
     }
 }
 
@@ -281,13 +299,19 @@ fn follow<D: Disk>(shared: &Shared<D>, projection: &mut dyn Projection) -> Resul
     let upkeep = &shared.upkeep;
     let mut tail = Tail::new(shared.disk.clone(), projection.applied());
     let mut pace = Pace { at: Instant::now(), next_offset: upkeep.durable().next_offset, is_burst: false };
+    let (mut fed_at, mut more) = (Instant::now(), false);
     loop {
-        let end = upkeep.wait_beyond(tail.applied.through);
+        upkeep.wait_beyond(tail.applied.through);
+        if !more && !upkeep.is_stopping() {
+            std::thread::sleep(GATHER.saturating_sub(fed_at.elapsed()));
+        }
+        let end = upkeep.durable();
         if pace.is_burst(end.next_offset) && upkeep.may_fall_behind(tail.applied.through) {
             std::thread::sleep(BURST_LOOK);
             continue;
         }
-        let more = tail.feed(end.location, APPLY_MAX, projection)?;
+        more = tail.feed(end.location, APPLY_MAX, projection)?;
+        fed_at = Instant::now();
         upkeep.applied.store(tail.applied.through, Ordering::Relaxed);
         if !more && upkeep.is_stopping() && upkeep.durable() == end {
             return Ok(());
