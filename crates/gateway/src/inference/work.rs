@@ -237,7 +237,7 @@ impl Inference {
             called = job.pool.call(call) => called,
             // Nothing has come yet, so nothing is charged. An answer that is no stream is always waited for.
             () = job.live.deserted(), if if_gone == IfGone::Cancel && job.ask.delivery == Delivery::Stream => {
-                Err(ProviderError::BrokeOff { reason: "its caller went away before it began".to_owned() })
+                Err(left())
             }
         };
         match called {
@@ -260,14 +260,16 @@ impl Inference {
 
     async fn stream(&self, job: Job, mut stream: PieceStream, shows_usage: bool) -> Result<(), ApiError> {
         let mut told = Told::new();
-        let end = loop {
+        let cancels = job.ask.wish.if_gone == IfGone::Cancel;
+        let broke = loop {
             let next = tokio::select! {
                 next = stream.next() => next,
-                () = job.live.deserted(), if job.ask.wish.if_gone == IfGone::Cancel => break End::Cut,
+                // What has come to its end is not cut off.
+                () = job.live.deserted(), if cancels && told.withheld.is_empty() => break Some(left()),
             };
             match next {
-                None => break End::Whole,
-                Some(Err(error)) => break End::Broke(error),
+                None => break None,
+                Some(Err(error)) => break Some(error),
                 Some(Ok(piece)) => told.take(piece, &job.live, shows_usage),
             }
             failpoint::pass("inference.mid_stream");
@@ -275,12 +277,12 @@ impl Inference {
                 self.note(&job, &mut told).await;
             }
             if told.is_drained_enough(&job) {
-                break End::Cut;
+                break Some(left());
             }
         };
         drop(stream);
         let Told { text, usage, withheld, .. } = told;
-        let money = self.commit(&job, &usage, || text, matches!(end, End::Whole)).await?;
+        let money = self.commit(&job, &usage, || text, broke.is_none()).await?;
         failpoint::pass("inference.before_end");
         if let Some(money) = money {
             job.live.push(Part::event(cost_comment(money)));
@@ -288,13 +290,9 @@ impl Inference {
         for part in withheld {
             job.live.push(with_cost(part, money));
         }
-        let broke = match end {
-            End::Whole | End::Cut => None,
-            End::Broke(error) => {
-                job.live.push(Part::event(error.event(job.ask.dialect)));
-                Some(error)
-            }
-        };
+        if let Some(error) = &broke {
+            job.live.push(Part::event(error.event(job.ask.dialect)));
+        }
         job.live.end(money, broke);
         Ok(())
     }
@@ -395,14 +393,9 @@ fn is_nothing(charge: &Charge) -> bool {
     }
 }
 
-/// How a stream ended.
-enum End {
-    /// With all of the answer.
-    Whole,
-    /// The provider failed in the middle of it.
-    Broke(ProviderError),
-    /// Nobody reads it, and the caller wanted it cut off then.
-    Cut,
+/// Why an answer is cut off that nobody reads. Whoever asks for it again is told.
+fn left() -> ProviderError {
+    ProviderError::BrokeOff { reason: "its caller went away".to_owned() }
 }
 
 /// What has come of a stream.
@@ -425,7 +418,7 @@ impl Told {
     /// Whether nobody reads it, and it comes to as much as its caller would pay for then.
     fn is_drained_enough(&mut self, job: &Job) -> bool {
         let IfGone::DrainUpTo(limit) = job.ask.wish.if_gone else { return false };
-        if !job.live.is_deserted() {
+        if !self.withheld.is_empty() || !job.live.is_deserted() {
             return false;
         }
         let (counted, tokens) = &mut self.drained;

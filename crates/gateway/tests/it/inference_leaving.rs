@@ -38,7 +38,8 @@ fn who_hangs_up_and_said_so_stops_the_upstream() {
     let buyer = shop.buyer("100");
     // This upstream says no more after two words, and only a client that hangs up ends it.
     shop.script(json!([{ "do": "hang", "after_chunks": 2 }]));
-    let mut coming = buyer.begin(CHAT, &streamed(chat(WORDS)), &[("x-holdfast-on-disconnect", "cancel")]);
+    let headers: &[(&str, &str)] = &[("idempotency-key", "k"), ("x-holdfast-on-disconnect", "cancel")];
+    let mut coming = buyer.begin(CHAT, &streamed(chat(WORDS)), headers);
     let mut read = coming.event();
     while text_of(&read) != "one two" {
         read += &coming.event();
@@ -46,6 +47,10 @@ fn who_hangs_up_and_said_so_stops_the_upstream() {
     drop(coming);
     let call = shop.ended_call(1);
     assert_eq!((call.progress, call.chunks_sent), (Progress::HungUp, 2));
+    // Who asks for it again is told that it is not whole.
+    let again = buyer.ask(CHAT, &streamed(chat(WORDS)), headers);
+    assert!(again.text.contains("its caller went away") && !again.text.contains("[DONE]"), "{again:?}");
+    assert_eq!((text_of(&again.text).as_str(), shop.calls().len()), ("one two", 1));
     assert_eq!(only_charge(shop), millionths(11 * 250 + 2 * 1_000));
 }
 
