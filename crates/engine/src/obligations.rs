@@ -1,4 +1,5 @@
-//! What the peer is still to be told: one port, leased, with an adapter for memory, the journal, Redis and PostgreSQL.
+//! What the peer is still to be told: a port, leased, so that several may deliver from one store. Today's only store is in
+//! memory, and nothing is delivered yet.
 //!
 //! # Invariants, for every adapter
 //! - An obligation that was put is there until it is delivered, or resolved by somebody: nothing expires, nothing is dropped.
