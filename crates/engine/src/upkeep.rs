@@ -306,7 +306,7 @@ fn follow<D: Disk>(shared: &Shared<D>, projection: &mut dyn Projection) -> Resul
             std::thread::sleep(GATHER.saturating_sub(fed_at.elapsed()));
         }
         let end = upkeep.durable();
-        if pace.is_burst(end.next_offset) && upkeep.may_fall_behind(tail.applied.through) {
+        if pace.is_burst(end.next_offset, Instant::now()) && upkeep.may_fall_behind(tail.applied.through) {
             std::thread::sleep(BURST_LOOK);
             continue;
         }
@@ -331,12 +331,12 @@ struct Pace {
 
 impl Pace {
     /// Whether the journal grows faster than a follower could follow it.
-    fn is_burst(&mut self, next_offset: u64) -> bool {
-        let span = self.at.elapsed();
+    fn is_burst(&mut self, next_offset: u64, now: Instant) -> bool {
+        let span = now.saturating_duration_since(self.at);
         if span >= BURST_SPAN {
             let grown = u128::from(next_offset - self.next_offset);
             let is_burst = grown * 1_000_000 > u128::from(BURST_ENTRIES) * span.as_micros();
-            *self = Self { at: Instant::now(), next_offset, is_burst };
+            *self = Self { at: now, next_offset, is_burst };
         }
         self.is_burst
     }
@@ -395,5 +395,22 @@ impl<D: Disk> Tail<D> {
         }
         self.applied = applied;
         Ok(more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_judged_over_its_span_and_ends_with_it() {
+        let start = Instant::now();
+        let after = |millis| start + Duration::from_millis(millis);
+        let mut pace = Pace { at: start, next_offset: 1, is_burst: false };
+        assert!(!pace.is_burst(1_000_000, after(99)), "too early to tell");
+        assert!(pace.is_burst(30_002, after(100)), "more than 300,000 a second");
+        assert!(pace.is_burst(30_002, after(199)), "until it is judged again");
+        assert!(!pace.is_burst(60_002, after(200)), "exactly 300,000 a second");
+        assert!(!pace.is_burst(60_002, after(60_000)));
     }
 }

@@ -180,6 +180,35 @@ fn a_history_is_walked_by_pages_and_names_what_changed() {
 }
 
 #[test]
+fn a_history_shows_entries_of_every_kind_that_a_charge_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut books = Books::open(directory.path());
+    let charge = "c0".parse().unwrap();
+    let [mint, reserve, commit, ..] = &day(0, 1)[..] else { unreachable!("a day has five commands") };
+    let of_charge = |command| (None, Command::Charge { charge, command });
+    let actual = Actual::Credits("0.05".parse().unwrap());
+    let reason = "a mistake".parse().unwrap();
+    books.run([
+        mint.clone(),
+        reserve.clone(),
+        of_charge(charge::Command::Start),
+        of_charge(charge::Command::Note { actual }),
+        commit.clone(),
+        of_charge(charge::Command::Ack),
+        of_charge(charge::Command::Void { reason }),
+    ]);
+    let mut model = ReadModel::open(directory.path(), books.journal.id(), 1_000).unwrap();
+    books.feed(&mut model);
+    let owner: Account = "user:carol:available".parse().unwrap();
+    let rows = Lookup::open(directory.path()).unwrap().history(&owner, 7, 100).unwrap();
+    let kinds: Vec<&str> = rows.iter().rev().map(|row| row.kind.as_str()).collect();
+    let billing =
+        ["reserve", "start", "progress", "commit", "finalize_ack", "void"].map(|kind| format!("billing_{kind}"));
+    assert_eq!(kinds[0], "credit_mint");
+    assert_eq!(kinds[1..], billing);
+}
+
+#[test]
 fn a_restart_goes_on_and_a_rebuild_is_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let mut books = Books::open(directory.path());
