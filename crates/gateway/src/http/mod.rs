@@ -32,6 +32,7 @@ mod read;
 mod server;
 mod settings;
 mod status;
+mod unread;
 
 pub(crate) use error::ApiError;
 pub(crate) use server::{Gate, Listener};

@@ -8,9 +8,11 @@ use super::error::{ApiError, Shape};
 use super::outer::{self, Peer, fresh_id};
 use super::settings::{HEAD_BYTES_MAX, HEAD_MAX, HEADERS_MAX, HttpSettings, STREAMS_MAX};
 use super::status::readiness;
+use super::unread::Unread;
 use crate::failure::Failure;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::header::EXPECT;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use hyper::body::Incoming;
@@ -143,7 +145,10 @@ async fn connection(stream: TcpStream, from: IpAddr, gate: Arc<Gate>, stopping: 
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let gate = Arc::clone(&gate);
         async move {
-            let mut request = request.map(Body::new);
+            // Who asks before sending a body does not send it to be thrown away.
+            let asks_first = request.headers().contains_key(EXPECT);
+            let mut request =
+                request.map(|body| if asks_first { Body::new(body) } else { Body::new(Unread::new(body)) });
             request.extensions_mut().insert(Peer(from));
             gate.answer(request).await
         }

@@ -54,6 +54,37 @@ fn bodies_are_bounded_strict_json_and_nothing_is_written_for_others() {
 }
 
 #[test]
+fn whoever_is_refused_early_can_finish_and_read_why() {
+    let site = Site::open();
+    let body = vec![b'x'; 8 << 20];
+    let token = format!("authorization: Bearer {}\r\n", site.service);
+    for (path, credential, answered) in
+        [(RESERVATIONS, token.as_str(), "413"), (RESERVATIONS, "", "401"), ("/nowhere", "", "404")]
+    {
+        let mut stream = connect(&site);
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\n{credential}content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        for piece in body.chunks(64 << 10) {
+            stream.write_all(piece).unwrap();
+        }
+        // The connection is still good.
+        stream.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        assert!(answers.starts_with(&format!("HTTP/1.1 {answered} ")), "{path} {answers}");
+        assert!(answers.contains("HTTP/1.1 200 "), "{path} {answers}");
+    }
+    // Without a bound somebody could keep a connection busy for nothing.
+    let mut stream = connect(&site);
+    let head = format!("POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40);
+    stream.write_all(head.as_bytes()).unwrap();
+    while stream.write_all(&body).is_ok() {}
+}
+
+#[test]
 fn every_documented_operation_is_there_and_every_page_says_how_it_is() {
     let site = Site::open();
     let description = site.send(site.bare(Method::GET, "/openapi.json")).body;
