@@ -39,10 +39,17 @@ impl std::fmt::Display for Harm {
     }
 }
 
-/// Runs the cycles.
-pub(crate) fn run(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut Tally) -> Result<(), Stop> {
+/// Runs so many cycles, in directories whose names begin with `name`.
+pub(crate) fn run(
+    context: &Context,
+    limits: &Limits,
+    name: &str,
+    cycles: u64,
+    rng: &mut Rng,
+    tally: &mut Tally,
+) -> Result<(), Stop> {
     let mut site: Option<Site> = None;
-    for cycle in 0..limits.cycles {
+    for cycle in 0..cycles {
         if limits.is_over(tally) {
             break;
         }
@@ -51,18 +58,18 @@ pub(crate) fn run(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut
         }
         let site_now = match &mut site {
             Some(site) => site,
-            None => site.insert(new_site(context, &format!("kill-{cycle}"), rng)?),
+            None => site.insert(new_site(context, &format!("{name}-{cycle}"), rng)?),
         };
         let harm = choose(rng, tally);
         tally.cycles += 1;
         let findings = one_cycle(context, site_now, &harm, Depth::of(cycle, AUDIT_EVERY), rng, tally)?;
         if !findings.is_empty() {
             context.janitor.keep();
-            let place = format!("cycle {cycle} of seed {}, {harm}", limits.seed);
+            let place = format!("{name}, cycle {cycle} of seed {}, {harm}", limits.seed);
             tally.violation(&place, &findings, &site_now.directory);
             site = None;
         }
-        limits.progress("cycle", cycle + 1, limits.cycles, tally);
+        limits.progress(name, cycle + 1, cycles, tally);
     }
     close(context, limits, site, rng, tally)
 }

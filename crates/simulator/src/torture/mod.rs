@@ -29,6 +29,7 @@ use site::Context;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 use tally::{Summary, Tally};
 
@@ -49,7 +50,6 @@ pub(crate) struct Options {
 /// How far a run goes.
 pub(crate) struct Limits {
     pub(crate) seed: u64,
-    cycles: u64,
     started: Instant,
     until: Option<Instant>,
 }
@@ -86,7 +86,7 @@ impl Limits {
 pub(crate) fn run(options: &Options) -> ExitCode {
     let started = Instant::now();
     let until = options.seconds.map(|seconds| started + Duration::from_secs(seconds));
-    let limits = Limits { seed: options.seed, cycles: options.cycles, started, until };
+    let limits = Limits { seed: options.seed, started, until };
     let mut tally = Tally::default();
     let ended = try_run(options, &limits, &mut tally);
     if io::stderr().is_terminal() {
@@ -107,9 +107,36 @@ fn try_run(options: &Options, limits: &Limits, tally: &mut Tally) -> Result<(), 
     let janitor = Janitor::start(&options.directory).map_err(Stop::because("the run's directory cannot be made"))?;
     let context = Context { holdfast, janitor };
     let mut rng = Rng::new(options.seed);
-    // The kill cycles come last: they go on for as long as there is time. What cannot be done does not keep the rest.
-    let struck = syscalls::run(&context, limits, options.syscalls, &mut rng.fork(), tally);
-    let cut = power::run(&context, limits, options.power_cuts, &mut rng.fork(), tally);
-    kills::run(&context, limits, &mut rng.fork(), tally)?;
-    struck.and(cut)
+    let (mut blows, mut lanes) = (rng.fork(), [rng.fork(), rng.fork()]);
+    // Most of a cycle is waiting for starts and syncs, so several go on beside each other, each with a count of its own.
+    let each = options.cycles.div_ceil(lanes.len() as u64);
+    let done: Vec<(Result<(), Stop>, Tally)> = thread::scope(|scope| {
+        let context = &context;
+        let kills = lanes.iter_mut().zip(0..).map(|(rng, lane)| {
+            let cycles = each.min(options.cycles.saturating_sub(each * lane));
+            scope.spawn(move || {
+                counted(|tally| kills::run(context, limits, &format!("kill-{lane}"), cycles, rng, tally))
+            })
+        });
+        let mut threads: Vec<_> = kills.collect();
+        threads.push(scope.spawn(|| {
+            counted(|tally| {
+                // What cannot be done does not keep the rest.
+                let struck = syscalls::run(context, limits, options.syscalls, &mut blows, tally);
+                struck.and(power::run(context, limits, options.power_cuts, &mut blows, tally))
+            })
+        }));
+        threads.into_iter().map(|lane| lane.join().expect("a lane does not panic")).collect()
+    });
+    let mut ended = Ok(());
+    for (outcome, counts) in done {
+        tally.add(counts);
+        ended = ended.and(outcome);
+    }
+    ended
+}
+
+fn counted(run: impl FnOnce(&mut Tally) -> Result<(), Stop>) -> (Result<(), Stop>, Tally) {
+    let mut tally = Tally::default();
+    (run(&mut tally), tally)
 }

@@ -57,6 +57,33 @@ pub(crate) struct Struck {
 }
 
 impl Tally {
+    /// Takes the counts of another part of the run in.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.cycles += other.cycles;
+        self.kills_under_load += other.kills_under_load;
+        self.kills_at_start += other.kills_at_start;
+        for (name, Reached { armed, killed }) in other.failpoints {
+            let reached = self.failpoints.entry(name).or_default();
+            (reached.armed, reached.killed) = (reached.armed + armed, reached.killed + killed);
+        }
+        self.clean_stops += other.clean_stops;
+        // Only one part has these.
+        self.syscalls.extend(other.syscalls);
+        self.power_cuts += other.power_cuts;
+        self.power_cuts_noticed += other.power_cuts_noticed;
+        self.full_disks += other.full_disks;
+        self.power_skipped = self.power_skipped.take().or(other.power_skipped);
+        self.planted.extend(other.planted);
+        self.acknowledged += other.acknowledged;
+        self.verified += other.verified;
+        self.repeated += other.repeated;
+        self.unacknowledged_done += other.unacknowledged_done;
+        self.unacknowledged_not_done += other.unacknowledged_not_done;
+        self.audits += other.audits;
+        self.audited_entries += other.audited_entries;
+        self.violations += other.violations;
+    }
+
     /// Notes what went wrong, and says so at once.
     pub(crate) fn violation(&mut self, place: &str, evidence: &[String], kept: &Path) {
         self.violations += 1;
