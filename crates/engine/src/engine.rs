@@ -12,6 +12,7 @@ use crate::turns::Turns;
 use crate::upkeep::{self, Upkeep};
 use crate::worker::{Ask, Desk, Job, Many, Shared};
 use holdfast_journal::{Batch, Disk};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
@@ -26,6 +27,12 @@ pub struct Engine<D: Disk> {
     pub(crate) shared: Arc<Shared<D>>,
     workers: Vec<JoinHandle<()>>,
     upkeep: Option<JoinHandle<()>>,
+}
+
+/// A submitted request.
+enum Begun {
+    Done(Answer),
+    Queued(oneshot::Receiver<Answer>),
 }
 
 /// How the engine is.
@@ -58,6 +65,7 @@ impl<D: Disk> Engine<D> {
             turns: Turns::new(),
             desk: Mutex::new(Desk { ledger, batch, cursor, replies: Vec::new(), memory: Vec::new() }),
             journal: Mutex::new(journal),
+            disk_is_quick: AtomicBool::new(true),
             upkeep: Upkeep::new(end, policy, report.snapshot.unwrap_or(0)),
         });
         let spawn = |name: &str, run: fn(&Shared<D>)| {
@@ -70,23 +78,32 @@ impl<D: Disk> Engine<D> {
         Self { shared, workers, upkeep }
     }
 
-    /// Submits one request and waits for its durable answer.
+    /// Submits one request and waits for its durable answer. A lone caller's own thread does the work, its sync included,
+    /// while the disk is quick.
     pub async fn submit(&self, request: Request) -> Answer {
-        let answer = self.enqueue(request)?;
-        answer.await.unwrap_or(Err(Refusal::JournalFailed))
+        match self.begin(request)? {
+            Begun::Done(answer) => answer,
+            Begun::Queued(answer) => answer.await.unwrap_or(Err(Refusal::JournalFailed)),
+        }
     }
 
     /// Submits one request and blocks this thread until its durable answer.
     pub fn submit_blocking(&self, request: Request) -> Answer {
-        self.enqueue(request)?.blocking_recv().unwrap_or(Err(Refusal::JournalFailed))
+        match self.begin(request)? {
+            Begun::Done(answer) => answer,
+            Begun::Queued(answer) => answer.blocking_recv().unwrap_or(Err(Refusal::JournalFailed)),
+        }
     }
 
-    fn enqueue(&self, request: Request) -> Result<oneshot::Receiver<Answer>, Refusal> {
-        let (reply, answer) = oneshot::channel();
+    fn begin(&self, request: Request) -> Result<Begun, Refusal> {
         let hashes = Hashes::of(&request, &mut Vec::with_capacity(256));
+        if let Some(answer) = self.shared.serve_alone(&request, &hashes) {
+            return Ok(Begun::Done(answer));
+        }
+        let (reply, answer) = oneshot::channel();
         self.shared.admit(1)?;
         self.shared.turns.enqueue(Job::One(request, hashes, reply));
-        Ok(answer)
+        Ok(Begun::Queued(answer))
     }
 
     /// Submits up to [`BATCH_MAX`] requests, which are decided in order and answered in order. They are taken one by one, and

@@ -1,10 +1,13 @@
 //! Who is where and who wakes whom: the queue of jobs between callers and the two workers, and nothing of the work itself.
 //!
+//! A caller who finds nobody at work takes the disk and serves itself: to wake a worker and be woken by it takes as long as a
+//! quick disk takes to sync. A worker stays asleep at the desk meanwhile, and only watches for the moment to seal.
+//!
 //! Waking costs a system call, so it is done only where somebody sleeps who has something to do. Whether that ever leaves
 //! somebody asleep is tried in `tests/it/waking.rs` over thousands of orders in which the threads may run.
 //!
 //! # Invariants
-//! - One worker at the desk, one at the disk.
+//! - One worker at the desk; one worker, or one caller that serves itself, at the disk.
 //! - While a job waits, somebody is awake at the desk, on the way to it, or sure to be woken by the one at the disk.
 //! - Once stopped or failed, both workers leave.
 
@@ -38,9 +41,23 @@ struct Intake<J> {
     disk_taken: bool,
     /// Whether the worker at the desk sleeps.
     desk_sleeps: bool,
+    /// What it sleeps for, while it does.
+    asleep_for: AsleepFor,
+    /// When a caller last served itself.
+    served_at: Instant,
     /// Whether somebody has been called to the empty desk and is not there yet.
     called: bool,
     state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AsleepFor {
+    /// Jobs.
+    Work,
+    /// Jobs, or a moment's quiet after which it seals.
+    Quiet,
+    /// The disk, with a batch in hand.
+    Disk,
 }
 
 #[derive(PartialEq, Eq)]
@@ -114,6 +131,8 @@ impl<J> Turns<J> {
             desk_taken: false,
             disk_taken: false,
             desk_sleeps: false,
+            asleep_for: AsleepFor::Work,
+            served_at: Instant::now(),
             called: false,
             state: State::Running,
         };
@@ -189,23 +208,29 @@ impl<J> Turns<J> {
             if decided == 0 && intake.queue.is_empty() && intake.state == State::Stopping {
                 return Step::Leave(VecDeque::new());
             }
-            let unsealed = beside.is_unsealed();
-            if decided == 0 && unsealed && arrived.elapsed() >= SEAL_AFTER && !intake.disk_taken {
+            let quiet_for = arrived.elapsed().min(intake.served_at.elapsed());
+            let unsealed = decided == 0 && beside.is_unsealed();
+            if unsealed && quiet_for >= SEAL_AFTER && !intake.disk_taken {
                 intake.disk_taken = true;
                 return Step::Seal;
             }
             if decided == 0 && looked.elapsed() >= EXPIRY_CHECK {
                 return Step::Decide(VecDeque::new());
             }
-            let patience = if full && !intake.queue.is_empty() {
-                MOMENT
-            } else if decided == 0 && unsealed && !intake.disk_taken {
-                SEAL_AFTER.saturating_sub(arrived.elapsed()).max(MOMENT)
+            let (asleep_for, patience) = if full && !intake.queue.is_empty() {
+                (AsleepFor::Disk, MOMENT)
+            } else if decided > 0 {
+                (AsleepFor::Disk, EXPIRY_CHECK.saturating_sub(looked.elapsed()))
+            } else if unsealed && intake.disk_taken {
+                (AsleepFor::Quiet, SEAL_AFTER)
+            } else if unsealed {
+                (AsleepFor::Quiet, SEAL_AFTER.saturating_sub(quiet_for))
             } else {
-                EXPIRY_CHECK.saturating_sub(looked.elapsed()).max(MOMENT)
+                (AsleepFor::Work, EXPIRY_CHECK.saturating_sub(looked.elapsed()))
             };
+            intake.asleep_for = asleep_for;
             intake.desk_sleeps = true;
-            let waited = self.work.wait_timeout(intake, patience);
+            let waited = self.work.wait_timeout(intake, patience.max(MOMENT));
             intake = waited.unwrap_or_else(PoisonError::into_inner).0;
             intake.desk_sleeps = false;
         }
@@ -241,6 +266,27 @@ impl<J> Turns<J> {
         let mut intake = lock(&self.intake);
         intake.disk_taken = false;
         if intake.desk_taken {
+            self.wake(intake);
+        }
+    }
+
+    /// Takes the disk for a caller that serves itself, if nobody waits or is at work.
+    pub(crate) fn take_disk_alone(&self, beside: &impl Beside) -> bool {
+        let mut intake = lock(&self.intake);
+        let desk_rests = !intake.desk_taken || intake.desk_sleeps;
+        let nobody_works = desk_rests && !intake.disk_taken && !intake.called && intake.queue.is_empty();
+        let taken = nobody_works && intake.state == State::Running && !beside.must_wait();
+        intake.disk_taken |= taken;
+        taken
+    }
+
+    /// Frees the disk after [`Turns::take_disk_alone`], and wakes the worker at the desk only if it has something to do.
+    pub(crate) fn free_disk_alone(&self) {
+        let mut intake = lock(&self.intake);
+        intake.disk_taken = false;
+        intake.served_at = Instant::now();
+        // One that watches for a quiet moment goes on; one that does not has now something to watch for.
+        if intake.desk_taken && (!intake.queue.is_empty() || intake.asleep_for != AsleepFor::Quiet) {
             self.wake(intake);
         }
     }

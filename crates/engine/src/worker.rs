@@ -9,11 +9,12 @@
 //!                          worker A            worker B            then they change places
 //! ```
 //!
-//! Who wakes whom is in `turns.rs`.
+//! A lone caller with a quick disk does both itself, on its own thread (`serve_alone`). Who wakes whom is in `turns.rs`.
 //!
 //! # Invariants
 //! - **Acknowledged means durable**: answers, refusals and queries included, leave only after the batch that they saw.
-//! - One worker at the desk, one at the disk; batches reach the disk in the order in which they were closed.
+//! - One worker at the desk, one at the disk; batches reach the disk in the order in which they were closed, because
+//!   whoever closes one has the disk already.
 //! - After a failed append nothing is accepted, written or acknowledged again.
 
 use crate::clock::Clock;
@@ -24,10 +25,11 @@ use crate::request::{Answer, Hashes, Request};
 use crate::turns::{Beside, Closed, Filled, Since, Step, Turns};
 use crate::upkeep::Upkeep;
 use holdfast_domain::Label;
-use holdfast_journal::{Batch, Cursor, Disk, Journal, JournalId, failpoint};
+use holdfast_journal::{Batch, Cursor, Disk, End, Journal, JournalId, failpoint};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// With this many requests decided, a batch goes to the disk when that is free. A large batch of a caller's becomes several, so
@@ -37,6 +39,8 @@ const TURN: usize = 2_048;
 const TURN_MAX: usize = 8_192;
 /// The most holds that one batch gives back because their time has come.
 const EXPIRIES_MAX: usize = 1_000;
+/// A disk that takes longer is not waited for on a caller's thread, which may have others to serve.
+const QUICK_SYNC: Duration = Duration::from_millis(2);
 
 pub(crate) struct Shared<D: Disk> {
     pub(crate) disk: D,
@@ -45,6 +49,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) turns: Turns<Job>,
     pub(crate) desk: Mutex<Desk<D>>,
     pub(crate) journal: Mutex<Journal<D>>,
+    /// Whether the last write and sync were quick.
+    pub(crate) disk_is_quick: AtomicBool,
     pub(crate) upkeep: Upkeep,
 }
 
@@ -116,7 +122,7 @@ impl<D: Disk> Shared<D> {
         loop {
             self.turns.take_desk();
             let Some(turn) = self.fill() else { return };
-            self.commit(turn);
+            self.commit(turn, Turns::free_disk);
         }
     }
 
@@ -127,8 +133,8 @@ impl<D: Disk> Shared<D> {
         loop {
             let jobs = match self.turns.next_step(filled, since, &self.upkeep) {
                 Step::Decide(jobs) => jobs,
-                Step::Write => return Some(self.close(Seal::Not)),
-                Step::Seal => return Some(self.close(Seal::Wanted)),
+                Step::Write => return Some(self.leave(Seal::Not)),
+                Step::Seal => return Some(self.leave(Seal::Wanted)),
                 Step::Leave(jobs) => {
                     refuse_all(jobs);
                     // After a failure: what was decided and not written is known only after a restart.
@@ -196,9 +202,37 @@ impl<D: Disk> Shared<D> {
         (told, full)
     }
 
-    /// Closes the open batch and begins the next; the desk is free when this returns. The disk is already ours.
-    fn close(&self, seal: Seal) -> Turn {
+    /// Closes the open batch and frees the desk.
+    fn leave(&self, seal: Seal) -> Turn {
+        let turn = self.close(lock(&self.desk), seal);
+        self.turns.leave_desk();
+        turn
+    }
+
+    /// Decides and writes one request on its caller's thread, if nobody is at work and the disk is quick. `None` if it must
+    /// queue.
+    pub(crate) fn serve_alone(&self, request: &Request, hashes: &Hashes) -> Option<Answer> {
+        if !self.disk_is_quick.load(Ordering::Relaxed) || !self.turns.take_disk_alone(&self.upkeep) {
+            return None;
+        }
         let mut desk = lock(&self.desk);
+        desk.ledger.durable(self.upkeep.durable().location);
+        let now = self.clock.now();
+        // Holds whose time has come are the workers' to give back.
+        if desk.ledger.may_be_due(now) || !desk.batch.has_room() {
+            drop(desk);
+            self.turns.free_disk_alone();
+            return None;
+        }
+        let Desk { ledger, batch, .. } = &mut *desk;
+        let answer = ledger.decide_hashed(request, hashes, now, batch);
+        let turn = self.close(desk, Seal::Not);
+        let written = self.commit(turn, Turns::free_disk_alone);
+        Some(if written { answer } else { Err(Refusal::JournalFailed) })
+    }
+
+    /// Closes the open batch and begins the next. The disk is already ours.
+    fn close(&self, mut desk: MutexGuard<'_, Desk<D>>, seal: Seal) -> Turn {
         let memory = desk.memory.pop().unwrap_or_default();
         let end = match (desk.batch.is_empty(), seal) {
             // Nothing will be written, so the next batch stands where this one would have.
@@ -210,34 +244,41 @@ impl<D: Disk> Shared<D> {
         desk.ledger.closed(&batch);
         let replies = std::mem::take(&mut desk.replies);
         self.upkeep.freeze_if_wanted(&mut desk);
-        drop(desk);
-        self.turns.leave_desk();
         Turn { batch, replies, seal }
     }
 
-    /// Makes a batch durable, frees the disk, and answers.
-    fn commit(&self, turn: Turn) {
+    /// Makes a batch durable, frees the disk, and answers. Says whether it is durable.
+    fn commit(&self, turn: Turn, free_disk: impl FnOnce(&Turns<Job>)) -> bool {
         let Turn { mut batch, replies, seal } = turn;
         let writes = !batch.is_empty() || seal == Seal::Wanted;
-        let appended = if writes { lock(&self.journal).append(&mut batch).map(Some) } else { Ok(None) };
+        let appended = if writes { self.append(&mut batch).map(Some) } else { Ok(None) };
         match appended {
             Ok(end) => {
                 if let Some(end) = end {
                     self.upkeep.made_durable(end, batch.is_empty());
                 }
-                self.turns.free_disk();
+                free_disk(&self.turns);
                 answer(replies);
                 let mut desk = lock(&self.desk);
                 if desk.memory.len() < 2 {
                     desk.memory.push(batch.into_memory());
                 }
+                true
             }
             Err(failed) => {
-                self.fail(&failed.to_string());
-                self.turns.free_disk();
+                self.fail(&failed);
+                free_disk(&self.turns);
                 refuse(replies);
+                false
             }
         }
+    }
+
+    fn append(&self, batch: &mut Batch) -> Result<End, String> {
+        let began = Instant::now();
+        let appended = lock(&self.journal).append(batch).map_err(|failed| failed.to_string());
+        self.disk_is_quick.store(began.elapsed() < QUICK_SYNC, Ordering::Relaxed);
+        appended
     }
 
     /// Stops for good: nothing is accepted, written or acknowledged from here on.
@@ -253,8 +294,8 @@ impl<D: Disk> Shared<D> {
         if !self.upkeep.is_unsealed() {
             return Ok(());
         }
-        let turn = self.close(Seal::Wanted);
-        let end = lock(&self.journal).append(&mut { turn.batch }).map_err(|failed| failed.to_string())?;
+        let turn = self.close(lock(&self.desk), Seal::Wanted);
+        let end = self.append(&mut { turn.batch })?;
         self.upkeep.made_durable(end, true);
         Ok(())
     }

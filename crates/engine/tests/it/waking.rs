@@ -1,4 +1,4 @@
-//! A model of the waking in `turns.rs`: callers, the two workers and the disk, under a scheduler that tries many orders in which
+//! A model of the waking in `turns.rs`: callers, who may serve themselves, the two workers and the disk, under a scheduler that tries many orders in which
 //! they may run. Somebody who sleeps while there is something to do is a deadlock here, because no time passes.
 //!
 //! The file under test is compiled into this program with the locks of `sync.rs`. Around it stands what `worker.rs` does,
@@ -90,8 +90,7 @@ impl Model {
             self.turns.take_desk();
             assert!(!self.at_desk.swap(true, Ordering::SeqCst), "two at the desk");
             let Some((number, batch)) = self.fill() else { return };
-            assert!(!self.at_disk.swap(true, Ordering::SeqCst), "two at the disk");
-            self.commit(number, batch);
+            self.commit(number, batch, Turns::free_disk);
         }
     }
 
@@ -109,10 +108,7 @@ impl Model {
                     self.turns.put_back(jobs, done);
                 }
                 Step::Write => {
-                    let mut closed = self.closed.lock().unwrap();
-                    *closed += 1;
-                    let number = *closed;
-                    drop(closed);
+                    let number = self.close();
                     self.at_desk.store(false, Ordering::SeqCst);
                     self.turns.leave_desk();
                     return Some((number, batch));
@@ -128,7 +124,27 @@ impl Model {
         }
     }
 
-    fn commit(&self, number: usize, batch: Vec<Job>) {
+    /// The number of the batch that is closed now.
+    fn close(&self) -> usize {
+        assert!(!self.at_disk.swap(true, Ordering::SeqCst), "two at the disk");
+        let mut closed = self.closed.lock().unwrap();
+        *closed += 1;
+        *closed
+    }
+
+    /// Serves one job on its caller's thread, if nobody is at work.
+    fn serve_alone(&self, job: Job) -> Result<(), Job> {
+        if !self.turns.take_disk_alone(&Nothing) {
+            return Err(job);
+        }
+        let number = self.close();
+        *self.decided.lock().unwrap() += 1;
+        self.more.notify_all();
+        self.commit(number, vec![job], Turns::free_disk_alone);
+        Ok(())
+    }
+
+    fn commit(&self, number: usize, batch: Vec<Job>, free_disk: fn(&Turns<Job>)) {
         let is_broken = matches!(self.world.disk, Disk::BreaksAt(broken_at) if number >= broken_at);
         if !is_broken {
             let mut written = self.written.lock().unwrap();
@@ -142,7 +158,7 @@ impl Model {
         if is_broken {
             drop(self.turns.fail("broken"));
         }
-        self.turns.free_disk();
+        free_disk(&self.turns);
         for Job(number, caller) in batch.into_iter().filter(|_| !is_broken) {
             // A caller that has gone away changes nothing.
             let _gone = caller.send(number);
@@ -159,12 +175,13 @@ impl Model {
 
     /// Submits a job. What its caller hears; `None` if it was refused, or the disk broke on the way.
     fn submit(&self, number: usize) -> Option<mpsc::Receiver<usize>> {
+        let (reply, answer) = mpsc::channel();
+        let Err(job) = self.serve_alone(Job(number, reply)) else { return Some(answer) };
         if let Err(closed) = self.turns.admit(1) {
             assert_eq!(closed, Closed::Failed);
             return None;
         }
-        let (reply, answer) = mpsc::channel();
-        self.turns.enqueue(Job(number, reply));
+        self.turns.enqueue(job);
         Some(answer)
     }
 }
