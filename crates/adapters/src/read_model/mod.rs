@@ -162,10 +162,11 @@ impl ReadModel {
                 }
             }
         }
-        let through = applied.through.cast_signed();
-        transaction.execute("INSERT INTO system_balances VALUES (?1, ?2, ?3)", params![through, revenue, treasury])?;
-        let location = applied.location.pack().cast_signed();
-        transaction.execute("UPDATE applied SET through = ?1, location = ?2", params![through, location])?;
+        let (through, location) = (applied.through.cast_signed(), applied.location.pack().cast_signed());
+        let balances = "INSERT INTO system_balances VALUES (?1, ?2, ?3)";
+        transaction.prepare_cached(balances)?.execute(params![through, revenue, treasury])?;
+        let moved_on = "UPDATE applied SET through = ?1, location = ?2";
+        transaction.prepare_cached(moved_on)?.execute(params![through, location])?;
         failpoint::pass("read_model.before_commit");
         transaction.commit()?;
         failpoint::pass("read_model.after_commit");
