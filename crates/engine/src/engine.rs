@@ -65,7 +65,7 @@ impl<D: Disk> Engine<D> {
             turns: Turns::new(),
             desk: Mutex::new(Desk { ledger, batch, cursor, replies: Vec::new(), memory: Vec::new() }),
             journal: Mutex::new(journal),
-            disk_is_quick: AtomicBool::new(true),
+            alone: AtomicBool::new(true),
             upkeep: Upkeep::new(end, policy, report.snapshot.unwrap_or(0)),
         });
         let spawn = |name: &str, run: fn(&Shared<D>)| {

@@ -49,8 +49,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) turns: Turns<Job>,
     pub(crate) desk: Mutex<Desk<D>>,
     pub(crate) journal: Mutex<Journal<D>>,
-    /// Whether the last write and sync were quick.
-    pub(crate) disk_is_quick: AtomicBool,
+    /// Whether a caller may do the work itself: the last batch was for one caller, and its sync was quick.
+    pub(crate) alone: AtomicBool,
     pub(crate) upkeep: Upkeep,
 }
 
@@ -209,10 +209,10 @@ impl<D: Disk> Shared<D> {
         turn
     }
 
-    /// Decides and writes one request on its caller's thread, if nobody is at work and the disk is quick. `None` if it must
-    /// queue.
+    /// Decides and writes one request on its caller's thread, if nobody is at work, the disk is quick, and callers come one by
+    /// one: where they come together, they share a sync. `None` if it must queue.
     pub(crate) fn serve_alone(&self, request: &Request, hashes: &Hashes) -> Option<Answer> {
-        if !self.disk_is_quick.load(Ordering::Relaxed) || !self.turns.take_disk_alone(&self.upkeep) {
+        if !self.alone.load(Ordering::Relaxed) || !self.turns.take_disk_alone(&self.upkeep) {
             return None;
         }
         let mut desk = lock(&self.desk);
@@ -251,7 +251,9 @@ impl<D: Disk> Shared<D> {
     fn commit(&self, turn: Turn, free_disk: impl FnOnce(&Turns<Job>)) -> bool {
         let Turn { mut batch, replies, seal } = turn;
         let writes = !batch.is_empty() || seal == Seal::Wanted;
+        let began = Instant::now();
         let appended = if writes { self.append(&mut batch).map(Some) } else { Ok(None) };
+        self.alone.store(replies.len() <= 1 && began.elapsed() < QUICK_SYNC, Ordering::Relaxed);
         match appended {
             Ok(end) => {
                 if let Some(end) = end {
@@ -275,10 +277,7 @@ impl<D: Disk> Shared<D> {
     }
 
     fn append(&self, batch: &mut Batch) -> Result<End, String> {
-        let began = Instant::now();
-        let appended = lock(&self.journal).append(batch).map_err(|failed| failed.to_string());
-        self.disk_is_quick.store(began.elapsed() < QUICK_SYNC, Ordering::Relaxed);
-        appended
+        lock(&self.journal).append(batch).map_err(|failed| failed.to_string())
     }
 
     /// Stops for good: nothing is accepted, written or acknowledged from here on.
