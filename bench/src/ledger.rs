@@ -34,13 +34,14 @@ pub struct Case {
 }
 
 /// Every case, in the order they run.
-pub const CASES: [Case; 6] = [
+pub const CASES: [Case; 7] = [
     Case { callers: 1, batch: 1 },
     Case { callers: 8, batch: 1 },
     Case { callers: 64, batch: 1 },
     Case { callers: 1_024, batch: 1 },
     Case { callers: 1, batch: 100 },
     Case { callers: 1, batch: 8_190 },
+    Case { callers: 4, batch: 8_190 },
 ];
 
 impl fmt::Display for Case {
