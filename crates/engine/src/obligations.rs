@@ -133,7 +133,8 @@ pub trait ObligationStore: Send + Sync + 'static {
     /// Puts these, all or none of them; those that are there already stay as they are.
     fn put(&self, obligations: &[Obligation]) -> impl Future<Output = Answered<()>> + Send;
 
-    /// Leases up to `limit` of those that are due, the longest due first.
+    /// Leases up to `limit` of those that are due, the longest due first. Fewer may come though more are due: a store bounds how
+    /// much it does at once, and [`Self::next_due`] says whether to ask again.
     fn claim_ready(
         &self,
         worker: Label,

@@ -8,6 +8,7 @@ use holdfast_engine::obligations::{
 };
 use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, ready};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Obligations in memory.
@@ -157,7 +158,7 @@ impl Books {
         limit: usize,
     ) -> Vec<Stored> {
         let start = after.and_then(|id| self.rows.get(&id).map(|row| (row.obligation.created_at, id)));
-        let beyond = order.iter().filter(|at| start.is_none_or(|start| **at > start));
+        let beyond = order.range((start.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded));
         beyond.take(limit).filter_map(|(_, id)| self.rows.get(id)).map(Row::stored).collect()
     }
 }

@@ -47,7 +47,7 @@ impl RedisServer {
         server.start_again()?;
         if mode == Mode::Cluster {
             server.command("CLUSTER ADDSLOTSRANGE 0 16383")?;
-            server.wait_until("cluster_state:ok", "CLUSTER INFO")?;
+            server.wait_until("CLUSTER INFO", |answer| answer.contains("cluster_state:ok"))?;
         }
         Ok(server)
     }
@@ -65,7 +65,8 @@ impl RedisServer {
         }
         command.args(&self.settings);
         self.process = Some(Server::start(command, Ending::Kill, self.dir.join("log"))?);
-        self.wait_until("PONG", "PING")
+        // One that asks for a password is there as well.
+        self.wait_until("PING", |answer| answer.contains("PONG") || answer.contains("NOAUTH"))
     }
 
     /// Ends it at once, as `kill -9` does.
@@ -109,7 +110,8 @@ impl RedisServer {
         chown(&file, Some(ours.uid()), Some(ours.gid())).map_err(ServerError::io("give a file away"))?;
         command.arg(&file).arg("--sentinel");
         let mut server = Server::start(command, Ending::Kill, dir.join("sentinel.log"))?;
-        wait_until(&mut server, port, &format!("{}", self.port), &format!("SENTINEL MASTER {MASTER}"))?;
+        let knows_it = |answer: &str| answer.contains(&self.port.to_string());
+        wait_until(&mut server, port, &format!("SENTINEL MASTER {MASTER}"), knows_it)?;
         Ok((server, format!("redis+sentinel://127.0.0.1:{port}/{MASTER}")))
     }
 
@@ -121,19 +123,19 @@ impl RedisServer {
         ask(self.port, words)
     }
 
-    fn wait_until(&mut self, text: &str, words: &str) -> Result<(), ServerError> {
+    fn wait_until(&mut self, words: &str, is_ready: impl Fn(&str) -> bool) -> Result<(), ServerError> {
         let port = self.port;
         match &mut self.process {
-            Some(server) => wait_until(server, port, text, words),
+            Some(server) => wait_until(server, port, words, is_ready),
             None => Ok(()),
         }
     }
 }
 
-/// Waits until the answer to a command has this text in it.
-fn wait_until(server: &mut Server, port: u16, text: &str, words: &str) -> Result<(), ServerError> {
+/// Waits until the answer to a command is as it should be.
+fn wait_until(server: &mut Server, port: u16, words: &str, is_ready: impl Fn(&str) -> bool) -> Result<(), ServerError> {
     let began = Instant::now();
-    while !ask(port, words).is_ok_and(|answer| answer.contains(text)) {
+    while !ask(port, words).is_ok_and(|answer| is_ready(&answer)) {
         if began.elapsed() > READY_WITHIN || !server.is_running() {
             let said = server.last_words();
             return Err(ServerError::NotReady { server: PROGRAM, within: READY_WITHIN, said });

@@ -286,3 +286,21 @@ async fn a_server_that_is_not_there_at_the_start_is_found_later() {
     wait_until_whole(&store).await;
     assert_eq!(redis_at(&server.url()).count().await.unwrap(), Count { pending: 1, dead: 0 });
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_or_without_that_password_is_an_error_that_tells_no_secret() {
+    let (_dir, server) = started(&["--requirepass", "right"]);
+    let plain = server.url();
+    let with = |login: &str| plain.replace("redis://", login);
+    for (url, words) in [
+        (with("rediss://"), "redis"),
+        (plain.clone(), "login"),
+        (with("redis://:hunter2@"), "login"),
+        (with("redis+sentinel://:hunter2@") + "/main", "login"),
+        (with("redis+cluster://:hunter2@"), ""),
+    ] {
+        let error = redis_at(&url).count().await.unwrap_err().to_string();
+        assert!(error.contains(words) && !error.contains("hunter2"), "{error}");
+    }
+    assert_eq!(redis_at(&with("redis://:right@")).count().await.unwrap(), Count::default());
+}

@@ -38,6 +38,10 @@ fn words(error: &RedisError) -> String {
     if error.kind() == ErrorKind::AuthenticationFailed {
         return "redis refuses the login: check user and password".to_owned();
     }
+    if error.is_io_error() {
+        // Such as a certificate that is not trusted.
+        return format!("no connection to redis: {error}");
+    }
     let Some(code) = error.code() else {
         return format!("redis: {}", error.category());
     };
@@ -75,5 +79,7 @@ mod tests {
         check(io::ErrorKind::ConnectionRefused, "is it running");
         check(io::ErrorKind::BrokenPipe, "was lost");
         check(io::ErrorKind::UnexpectedEof, "was lost");
+        let untrusted = RedisError::from(io::Error::other("invalid peer certificate"));
+        assert!(words(&untrusted).contains("invalid peer certificate"));
     }
 }
