@@ -304,3 +304,24 @@ async fn a_server_without_tls_or_without_that_password_is_an_error_that_tells_no
     }
     assert_eq!(redis_at(&with("redis://:right@")).count().await.unwrap(), Count::default());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_and_a_server_that_a_sentinel_knows_are_found_again_after_a_restart() {
+    for mode in [Mode::Cluster, Mode::Plain] {
+        let (dir, beside) = (temp_dir(), temp_dir());
+        let mut server = RedisServer::start(dir.path(), mode, &["--appendfsync", "always"]).unwrap();
+        let sentinel = (mode == Mode::Plain).then(|| server.sentinel(beside.path()).unwrap());
+        let url = sentinel.as_ref().map_or_else(|| server.url(), |(_, url)| url.clone());
+        let store = redis_at(&url);
+        store.put(&obligations(1..=3)).await.unwrap();
+        assert_eq!(store.durable().await, Durable::Yes, "{mode:?}");
+        server.kill();
+        assert!(store.put(&[obligation(4)]).await.is_err(), "{mode:?}");
+        server.start_again().unwrap();
+        // A cluster takes nothing for a while after its start.
+        while store.put(&[obligation(4)]).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(deliver_all(&store).await, obligations(1..=4), "{mode:?}");
+    }
+}
