@@ -246,7 +246,7 @@ fn without_its_peer_a_server_that_needs_one_begins_no_paid_work() {
     let refused =
         client.refused(json!({ "op": "reserve", "account_id": "alice", "amount_cu": "1" }).to_string().as_bytes());
     assert_eq!(refused, "SERVICE_PEER_AWAY");
-    let key = world.json(&["keys", "new", "--account", "alice"])["key"].as_str().unwrap().to_owned();
+    let key = world.ok(&["keys", "new", "--account", "alice"]).lines().next().unwrap().to_owned();
     let ask = reqwest::blocking::Client::new().post(format!("{}/v1/chat/completions", server.url())).bearer_auth(key);
     let asked =
         ask.json(&json!({ "model": "echo", "messages": [{ "role": "user", "content": "hi" }] })).send().unwrap();
