@@ -5,6 +5,7 @@
 //! with `XADD`, `XREADGROUP` and `XACK`; it has no schedule, no lease that runs out, no dead letters and no upsert. Redis syncs
 //! its log before it answers, for both. Afterwards as many must be pending as before. To add a store, add a line to `SUBJECTS`.
 
+mod journal;
 mod measure;
 mod store;
 mod streams;
@@ -26,8 +27,9 @@ pub const OURS: &str = "redis";
 type Measure = fn(u32, &Path, &Plan) -> Result<Figures, BenchError>;
 
 /// Who takes part, in the order they take turns.
-const SUBJECTS: [(&str, &str, Measure); 3] = [
+const SUBJECTS: [(&str, &str, Measure); 4] = [
     ("memory", "in this process; a restart loses it", store::memory),
+    ("journal", "in this process; a put is a reserve and a commit, durable", journal::in_engine),
     ("streams", "plain XADD, XREADGROUP and XACK; appendfsync always", streams::in_redis),
     (OURS, "one Lua script per operation; appendfsync always", store::redis),
 ];

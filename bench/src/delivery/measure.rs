@@ -37,6 +37,13 @@ pub(super) trait Queue: Send + Sync + 'static {
     fn claim(&self, limit: usize) -> impl Future<Output = Result<Vec<Self::Held>, BenchError>> + Send;
     fn complete(&self, held: Vec<Self::Held>) -> impl Future<Output = Result<(), BenchError>> + Send;
     fn pending(&self) -> impl Future<Output = Result<u64, BenchError>> + Send;
+    /// Waits until what was put can be claimed.
+    fn caught_up(&self) -> impl Future<Output = Result<(), BenchError>> + Send {
+        async {
+            tokio::task::yield_now().await;
+            Ok(())
+        }
+    }
 }
 
 /// Does all of it with one queue for each worker.
@@ -48,6 +55,7 @@ pub(super) async fn measure<Q: Queue>(queues: Vec<Q>, pending: u32, plan: &Plan)
         plan.stop.check()?;
         first.put(&fresh(&next, FILLED_AT_ONCE)).await?;
     }
+    first.caught_up().await?;
     let (put, claim, complete) = latencies(&**first, &next, plan).await?;
     let per_second = throughput(&queues, &next, plan).await?;
     let found = first.pending().await?;
@@ -72,6 +80,7 @@ async fn latencies<Q: Queue>(
             queue.put(&[obligation]).await?;
             put.record(asked.elapsed());
         }
+        queue.caught_up().await?;
         let asked = Instant::now();
         let held = whole(queue.claim(BATCH).await?)?;
         claim.record(asked.elapsed());
@@ -102,7 +111,7 @@ async fn throughput<Q: Queue>(queues: &[Arc<Q>], next: &Arc<AtomicU32>, plan: &P
                     left -= held.len();
                     delivered += held.len() as u64;
                     if held.is_empty() {
-                        tokio::task::yield_now().await;
+                        queue.caught_up().await?;
                     } else {
                         queue.complete(held).await?;
                     }

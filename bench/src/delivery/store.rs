@@ -38,7 +38,8 @@ pub(super) fn redis(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, Be
     block_on(measure((0..WORKERS).map(connected).collect(), pending, plan))
 }
 
-struct Stored<S>(Arc<S>);
+/// One of our stores as a queue.
+pub(super) struct Stored<S>(pub(super) Arc<S>);
 
 fn failed(error: StoreFailed) -> BenchError {
     BenchError::NotApplied(error.to_string())
