@@ -12,7 +12,7 @@ use holdfast_adapters::obligations::JournalStore;
 use holdfast_adapters::obligations::journal::OBLIGATIONS;
 use holdfast_domain::charge::{Actual, Command as OfCharge, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::delivery::Obligation;
-use holdfast_domain::{Budgets, CreditUnit, Label, OwnerId};
+use holdfast_domain::{Budgets, CreditUnit, Key, Label, OwnerId};
 use holdfast_engine::dispatcher::Bell;
 use holdfast_engine::obligations::Lease;
 use holdfast_engine::{Command, Engine, Policy, Request, TTL_DEFAULT};
@@ -52,10 +52,10 @@ struct Derived {
 }
 
 impl Derived {
-    async fn submit(&self, commands: impl IntoIterator<Item = Command>) -> Result<(), BenchError> {
+    async fn submit(&self, commands: impl IntoIterator<Item = (Option<Key>, Command)>) -> Result<(), BenchError> {
         let failed = |error: &dyn std::fmt::Display| BenchError::NotApplied(error.to_string());
         let actor: Label = "bench".parse().map_err(|error| failed(&error))?;
-        let requests: Vec<_> = commands.into_iter().map(|command| Request { key: None, actor, command }).collect();
+        let requests: Vec<_> = commands.into_iter().map(|(key, command)| Request { key, actor, command }).collect();
         let answers = self.engine.submit_batch(requests).await.map_err(|error| failed(&error))?;
         answers.into_iter().try_for_each(|answer| answer.map(drop).map_err(|error| failed(&error)))
     }
@@ -66,7 +66,9 @@ impl Derived {
             amount: CreditUnit::new(FUNDS).expect("a sum in range"),
             reason: "benchmark funds".parse().expect("one line"),
         };
-        self.submit((0..TENANTS).map(mint)).await
+        // A mint is meant once for each key.
+        let key = |tenant| Some(format!("fund-{tenant}").parse().expect("a plain key"));
+        self.submit((0..TENANTS).map(|tenant| (key(tenant), mint(tenant)))).await
     }
 }
 
@@ -86,7 +88,7 @@ impl Queue for Derived {
     type Held = Lease;
 
     async fn put(&self, obligations: &[Obligation]) -> Result<(), BenchError> {
-        self.submit(obligations.iter().flat_map(charged)).await
+        self.submit(obligations.iter().flat_map(charged).map(|command| (None, command))).await
     }
 
     async fn claim(&self, limit: usize) -> Result<Vec<Lease>, BenchError> {

@@ -25,7 +25,7 @@ use holdfast_domain::delivery::Obligation;
 use holdfast_domain::{Label, ObligationId, Reason, Span, Timestamp};
 use holdfast_engine::Clock;
 use holdfast_engine::obligations::{
-    Answered, Claimed, Count, Durable, Lease, LeaseLost, ObligationStore, Outcome, StoreFailed, Stored,
+    Answered, Claimed, Count, Durable, Lease, LeaseLost, LeaseToken, ObligationStore, Outcome, StoreFailed, Stored,
 };
 use link::{Again, Link};
 use reply::{Clocks, Described, millis, number};
@@ -156,11 +156,32 @@ impl RedisStore {
     }
 }
 
-/// The first 24 of a token's 32 digits, never the same twice: chance, as a counter in Redis would begin anew with an emptied one.
-fn nonce() -> Answered<String> {
-    let mut bytes = [0; 12];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| StoreFailed("the system has no randomness to give".to_owned()))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+/// What proves a claim to Redis: 96 bits of chance, as a counter in Redis would begin anew with an emptied one. The leases of
+/// one claim share it, and are told apart by a number above it.
+#[derive(Clone, Copy)]
+struct Token(u128);
+
+const TOKEN_BITS: u32 = 96;
+
+impl Token {
+    fn random() -> Answered<Self> {
+        let mut bytes = [0; 16];
+        let (_, chance) = bytes.split_at_mut(4);
+        aws_lc_rs::rand::fill(chance).map_err(|_| StoreFailed("the system has no randomness to give".to_owned()))?;
+        Ok(Self(u128::from_be_bytes(bytes)))
+    }
+
+    const fn of(lease: LeaseToken) -> Self {
+        Self(lease.0 & ((1 << TOKEN_BITS) - 1))
+    }
+
+    fn lease(self, number: u32) -> LeaseToken {
+        LeaseToken(u128::from(number) << TOKEN_BITS | self.0)
+    }
+
+    fn digits(self) -> String {
+        format!("{:024x}", self.0)
+    }
 }
 
 impl ObligationStore for RedisStore {
@@ -184,13 +205,14 @@ impl ObligationStore for RedisStore {
     async fn claim_ready(&self, worker: Label, limit: usize, lease: Span) -> Answered<Vec<Claimed>> {
         let lease_ms = lease.millis().min(SPAN_MAX_MS);
         let arguments = self.keys.arguments().with(worker.as_str()).with(limit.min(BATCH_MAX));
-        let arguments = arguments.with(lease_ms).with(nonce()?);
+        let token = Token::random()?;
+        let arguments = arguments.with(lease_ms).with(token.digits());
         let (orphans, found): (Vec<String>, Vec<String>) =
             self.link.run(&self.scripts.claim, &arguments, Again::No).await?;
         self.note_orphans(orphans);
-        let (mut all, mut unreadable) = (Vec::with_capacity(found.len() / 4), Vec::new());
-        for one in found.chunks_exact(4) {
-            match reply::claimed(&one[0], &one[1], &one[2], &one[3])? {
+        let (mut all, mut unreadable) = (Vec::with_capacity(found.len() / 3), Vec::new());
+        for (number, one) in (0..).zip(found.chunks_exact(3)) {
+            match reply::claimed(&one[0], &one[1], &one[2], token.lease(number))? {
                 Ok(claimed) => all.push(claimed),
                 Err(lease) => unreadable.push(lease),
             }
@@ -212,7 +234,7 @@ impl ObligationStore for RedisStore {
                 Outcome::Dead { reason } => ("dead", 0, reason.as_str()),
             };
             arguments.push(lease.id.as_str());
-            arguments.push(format!("{:032x}", lease.token.0));
+            arguments.push(Token::of(lease.token).digits());
             arguments.push(name);
             arguments.push(pause);
             arguments.push(reason);

@@ -42,10 +42,9 @@ pub(super) fn stored(described: &Described, clocks: Clocks) -> Answered<Stored> 
 }
 
 /// What was claimed, or the lease on what cannot be read.
-pub(super) fn claimed(id: &str, body: &str, attempts: &str, token: &str) -> Answered<Result<Claimed, Lease>> {
+pub(super) fn claimed(id: &str, body: &str, attempts: &str, token: LeaseToken) -> Answered<Result<Claimed, Lease>> {
     let id: ObligationId = id.parse().map_err(|_| strange("an id"))?;
-    let token = u128::from_str_radix(token, 16).map_err(|_| strange("a token"))?;
-    let lease = Lease { id, token: LeaseToken(token) };
+    let lease = Lease { id, token };
     let attempts = number(attempts)?;
     Ok(match line::decode(body) {
         Ok(obligation) if obligation.id == id => Ok(Claimed { obligation, lease, attempts }),

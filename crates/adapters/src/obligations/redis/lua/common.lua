@@ -4,14 +4,14 @@
 -- script touches is only known once it has looked into an order.
 --   schedule  what waits, by when it is due       leased   what somebody has, by when the lease runs out
 --   pending   both, by when they were made        dead     what is given up, by when it was made
---   entry:ID  what is told: opaque bytes          lock:ID  32 digits of the lease's token, a space, the worker
---   tries:ID  the attempts, a space, the last reason; absent before the first
+--   entry:ID  what is told: opaque bytes          lock:ID  24 digits of the claim's token, a space, the worker
+--   tries     a hash by id: the attempts, a space, the last reason; absent before the first
 --   terminal:ID  the entry of a dead one
 -- Nothing here ever expires. In every script an obligation is put into its new place before it is taken out of its old one,
 -- so that a write which the server refuses loses nothing. Amounts are inside of entries and never become numbers here.
 
 local schedule, leased, pending, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local entry, lock, tries, terminal = ARGV[1] .. 'entry:', ARGV[1] .. 'lock:', ARGV[1] .. 'tries:', ARGV[1] .. 'terminal:'
+local entry, lock, tries, terminal = ARGV[1] .. 'entry:', ARGV[1] .. 'lock:', ARGV[1] .. 'tries', ARGV[1] .. 'terminal:'
 
 -- The server's time in milliseconds: no client's clock moves a due time.
 local function now_ms()
@@ -59,6 +59,18 @@ local function values(prefix, ids)
   return found
 end
 
+-- The same of a hash, by its fields.
+local function fields(key, ids)
+  local found = {}
+  for first = 1, #ids, PIECE do
+    local piece = redis.call('HMGET', key, unpack(ids, first, math.min(first + PIECE - 1, #ids)))
+    for at, value in ipairs(piece) do
+      found[first + at - 1] = value
+    end
+  end
+  return found
+end
+
 local function add(list, value)
   list[#list + 1] = value
 end
@@ -70,7 +82,7 @@ local function add_pair(list, first, second)
   list[count + 2] = second
 end
 
--- The attempts and the last reason out of a value of `tries:`.
+-- The attempts and the last reason out of a value of `tries`.
 local function tried(value)
   if not value then
     return 0, ''
@@ -85,7 +97,8 @@ local function drop_orphans(ids)
     redis.call('ZREM', schedule, id)
     redis.call('ZREM', leased, id)
     redis.call('ZREM', pending, id)
-    redis.call('DEL', lock .. id, tries .. id)
+    redis.call('HDEL', tries, id)
+    redis.call('DEL', lock .. id)
   end
 end
 
@@ -99,13 +112,13 @@ local function described(id)
   if not body then
     return nil
   end
-  local count, reason = tried(redis.call('GET', tries .. id))
+  local count, reason = tried(redis.call('HGET', tries, id))
   local at, worker = '', ''
   if place == 'due' then
     at = redis.call('ZSCORE', leased, id)
     if at then
       place = 'leased'
-      worker = string.sub(redis.call('GET', lock .. id) or '', 34)
+      worker = string.sub(redis.call('GET', lock .. id) or '', 26)
     else
       at = redis.call('ZSCORE', schedule, id) or digits(now_ms())
     end

@@ -22,7 +22,7 @@ end
 for number, id in ipairs(ids) do
   local at = 2 + (number - 1) * 5
   local token, outcome, pause, reason = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  local is_good = locks[number] and string.sub(locks[number], 1, 32) == token and not done[id]
+  local is_good = locks[number] and string.sub(locks[number], 1, 24) == token and not done[id]
   -- Counting an attempt on what is not there would make a ghost.
   if is_good and outcome ~= 'delivered' and redis.call('EXISTS', entry .. id) == 0 then
     drop_orphans({ id })
@@ -34,12 +34,11 @@ for number, id in ipairs(ids) do
     if outcome == 'delivered' then
       add(gone, id)
       add_pair(gone_keys, entry .. id, lock .. id)
-      add(gone_keys, tries .. id)
     elseif outcome == 'returned' then
       wait(id, pause)
     else
-      local count = tried(redis.call('GET', tries .. id))
-      add_pair(kept, tries .. id, digits(count + 1) .. ' ' .. reason)
+      local count = tried(redis.call('HGET', tries, id))
+      add_pair(kept, id, digits(count + 1) .. ' ' .. reason)
       if outcome == 'retry' then
         wait(id, pause)
       else
@@ -53,7 +52,10 @@ end
 each('ZREM', leased, gone)
 each('ZREM', pending, gone)
 each_key('DEL', gone_keys)
-each_key('MSET', kept)
+if redis.call('EXISTS', tries) == 1 then
+  each('HDEL', tries, gone)
+end
+each('HSET', tries, kept)
 each('ZADD', schedule, again)
 each('ZREM', leased, again_ids)
 each_key('DEL', again_locks)

@@ -12,7 +12,8 @@ for at = 2, #ARGV, 3 do
   end
 end
 
-local entries, terminals = values(entry, ids), values(terminal, ids)
+local entries = values(entry, ids)
+local terminals = redis.call('EXISTS', dead) == 1 and values(terminal, ids) or {}
 local new, due, aged = {}, {}, {}
 for at, id in ipairs(ids) do
   local is_new = not entries[at] and not terminals[at]

@@ -3,12 +3,12 @@
 
 local now = digits(now_ms())
 local ids = redis.call('ZRANGEBYSCORE', leased, '-inf', now, 'LIMIT', 0, ARGV[2])
-local bodies, counts = values(entry, ids), values(tries, ids)
+local bodies, counts = values(entry, ids), fields(tries, ids)
 local due, kept, back, locks, orphans = {}, {}, {}, {}, {}
 for at, id in ipairs(ids) do
   if bodies[at] then
     local count, reason = tried(counts[at])
-    add_pair(kept, tries .. id, digits(count + 1) .. ' ' .. reason)
+    add_pair(kept, id, digits(count + 1) .. ' ' .. reason)
     add_pair(due, now, id)
     add(back, id)
     add(locks, lock .. id)
@@ -16,7 +16,7 @@ for at, id in ipairs(ids) do
     add(orphans, id)
   end
 end
-each_key('MSET', kept)
+each('HSET', tries, kept)
 each('ZADD', schedule, due)
 each('ZREM', leased, back)
 each_key('DEL', locks)

@@ -8,8 +8,8 @@ local is_waiting = redis.call('EXISTS', entry .. id) == 1 and not redis.call('ZS
 if not is_dead and not is_waiting then
   return 0
 end
-local _, reason = tried(redis.call('GET', tries .. id))
-redis.call('SET', tries .. id, '0 ' .. reason)
+local _, reason = tried(redis.call('HGET', tries, id))
+redis.call('HSET', tries, id, '0 ' .. reason)
 redis.call('ZADD', schedule, now, id)
 if is_dead then
   redis.call('ZADD', pending, redis.call('ZSCORE', dead, id) or now, id)

@@ -7,5 +7,6 @@ if not body then
 end
 redis.call('RPUSH', ARGV[1] .. 'resolved', digits(now_ms()) .. ' ' .. body .. ' ' .. note)
 redis.call('ZREM', dead, id)
-redis.call('DEL', terminal .. id, tries .. id)
+redis.call('HDEL', tries, id)
+redis.call('DEL', terminal .. id)
 return 1
