@@ -56,7 +56,8 @@ pub(super) async fn measure<Q: Queue>(queues: Vec<Q>, pending: u32, plan: &Plan)
         first.put(&fresh(&next, FILLED_AT_ONCE)).await?;
     }
     first.caught_up().await?;
-    let (put, claim, complete) = latencies(&**first, &next, plan).await?;
+    latencies(&**first, &next, plan, plan.warm_up).await?;
+    let (put, claim, complete) = latencies(&**first, &next, plan, plan.duration).await?;
     let per_second = throughput(&queues, &next, plan).await?;
     let found = first.pending().await?;
     if found != u64::from(pending) {
@@ -70,6 +71,7 @@ async fn latencies<Q: Queue>(
     queue: &Q,
     next: &AtomicU32,
     plan: &Plan,
+    duration: Duration,
 ) -> Result<(Latencies, Latencies, Latencies), BenchError> {
     let (mut put, mut claim, mut complete) = (Latencies::default(), Latencies::default(), Latencies::default());
     let began = Instant::now();
@@ -87,7 +89,7 @@ async fn latencies<Q: Queue>(
         let asked = Instant::now();
         queue.complete(held).await?;
         complete.record(asked.elapsed());
-        if began.elapsed() >= plan.duration {
+        if began.elapsed() >= duration {
             return Ok((put, claim, complete));
         }
     }
