@@ -87,7 +87,8 @@ impl Settlement {
         let store = Arc::new(open(&settings.store, journal, &clock));
         let circuit = Arc::new(CircuitView::new(settings.circuit, Arc::clone(&clock)));
         let numbers = Arc::new(Numbers::default());
-        let observer = Watcher { numbers: Arc::clone(&numbers), store: store.name(), again: Mutex::new(Again::new()) };
+        let observer =
+            Watcher { numbers: Arc::clone(&numbers), store: Arc::clone(&store), again: Mutex::new(Again::new()) };
         let parts = Parts {
             store: Arc::clone(&store),
             peer: Arc::new(peer),

@@ -154,6 +154,15 @@ macro_rules! delegate {
 }
 
 impl Store {
+    /// How many the journal owes, whichever store they are told from. Never waits.
+    pub(crate) fn owed(&self) -> Count {
+        match self {
+            Self::Journal(store) => store.counted(),
+            Self::Memory(elsewhere) => elsewhere.owed.counted(),
+            Self::Redis(elsewhere) => elsewhere.owed.counted(),
+        }
+    }
+
     /// Whether Redis has said that it writes everything to its disk; `None` where there is no Redis, or it does not say.
     pub(crate) async fn aof_verified(&self) -> Option<bool> {
         match self {

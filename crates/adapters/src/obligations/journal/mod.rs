@@ -121,6 +121,13 @@ impl JournalStore {
         Ok((Self { shared, entries, clock, turn: tokio::sync::Mutex::default(), dispatcher, operator }, follower))
     }
 
+    /// How many there are, as far as the follower has come. Never waits.
+    #[must_use]
+    pub fn counted(&self) -> Count {
+        let Shared { pending, dead, .. } = &*self.shared;
+        Count { pending: pending.load(Ordering::Relaxed), dead: dead.load(Ordering::Relaxed) }
+    }
+
     /// What the journal owes by the entries after `after`, in their order, with the entry of each. For whoever delivers from
     /// another store.
     pub async fn owed_after(&self, after: u64, limit: usize) -> Answered<Vec<(u64, Obligation)>> {
@@ -256,8 +263,7 @@ impl ObligationStore for JournalStore {
     }
 
     async fn count(&self) -> Answered<Count> {
-        let Shared { pending, dead, .. } = &*self.shared;
-        Ok(Count { pending: pending.load(Ordering::Relaxed), dead: dead.load(Ordering::Relaxed) })
+        Ok(self.counted())
     }
 
     async fn oldest(&self) -> Answered<Option<Timestamp>> {
