@@ -1,14 +1,16 @@
 //! What is counted and logged of the deliveries.
 
 use super::log;
+use super::store::Store;
 use holdfast_domain::delivery::{CircuitState, Next};
 use holdfast_engine::dispatcher::{Observer, Seen};
+use holdfast_engine::obligations::ObligationStore;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often it is said how trying again goes.
@@ -64,8 +66,8 @@ impl Numbers {
 
 /// Counts and logs.
 pub(super) struct Watcher {
-    pub(super) numbers: std::sync::Arc<Numbers>,
-    pub(super) store: &'static str,
+    pub(super) numbers: Arc<Numbers>,
+    pub(super) store: Arc<Store>,
     pub(super) again: Mutex<Again>,
 }
 
@@ -88,8 +90,7 @@ impl Watcher {
         again.replayed += 1;
         again.succeeded += u64::from(next == Next::Settle);
         if again.said_at.elapsed() >= REPLAYED_EVERY {
-            let remaining = u64::try_from(self.numbers.pending.get()).unwrap_or(0);
-            log::replayed(again.replayed, again.succeeded, remaining);
+            log::replayed(again.replayed, again.succeeded, self.store.owed().pending);
             *again = Again::new();
         }
     }
@@ -111,7 +112,7 @@ impl Observer for Watcher {
                         numbers.dead.inc();
                         log::given_up(claimed, reason);
                     }
-                    Next::TryAgain(_) if claimed.attempts == 0 => log::deferred(claimed, reason, self.store),
+                    Next::TryAgain(_) if claimed.attempts == 0 => log::deferred(claimed, reason, self.store.name()),
                     Next::TryAgain(_) | Next::Settle => {}
                 }
                 if claimed.attempts > 0 {

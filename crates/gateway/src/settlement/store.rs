@@ -15,6 +15,7 @@ use holdfast_engine::obligations::{
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How many are put at once.
 const FORWARD_MAX: usize = 500;
@@ -25,8 +26,8 @@ const COMPARE_EVERY: Duration = Duration::from_secs(30);
 
 /// The store that was chosen.
 pub(crate) enum Store {
-    Journal(JournalStore),
-    Memory(Elsewhere<MemoryStore>),
+    Journal(Box<JournalStore>),
+    Memory(Box<Elsewhere<MemoryStore>>),
     /// With memory in its place while it is away.
     Redis(Box<Elsewhere<Failover<RedisStore>>>),
 }
@@ -86,7 +87,7 @@ impl<S: ObligationStore> Elsewhere<S> {
 
     async fn forward_all(&self, owed: &Bell, due: &Bell, mut stopping: watch::Receiver<bool>) {
         let mut after = 0;
-        let mut compare = tokio::time::interval(COMPARE_EVERY);
+        let mut compare = tokio::time::interval_at(Instant::now() + COMPARE_EVERY, COMPARE_EVERY);
         loop {
             let forwarded = self.forward(after, due).await;
             after = forwarded.as_ref().map_or(after, |after| *after);
@@ -106,12 +107,17 @@ impl<S: ObligationStore> Elsewhere<S> {
         }
     }
 
-    /// Whether the store has fewer than the journal owes: it was emptied, or lost what it had.
+    /// Whether the store has lost what the journal has owed the longest: it was emptied, or went back in time. What was
+    /// delivered a moment ago is still owed for as long as the journal takes to say so, and is not meant.
     async fn has_lost_some(&self) -> bool {
-        match (self.owed.count().await, self.store.count().await) {
-            (Ok(owed), Ok(kept)) => owed.pending > kept.pending,
-            (Ok(_) | Err(_), Ok(_) | Err(_)) => false,
+        let Ok(owed) = self.owed.owed_after(0, 1).await else { return false };
+        let Some((seq, oldest)) = owed.first() else { return false };
+        if !matches!(self.store.get(oldest.id).await, Ok(None)) {
+            return false;
         }
+        tokio::time::sleep(FORWARD_PAUSE).await;
+        let again = self.owed.owed_after(0, 1).await;
+        again.is_ok_and(|again| again.first().is_some_and(|(again, _)| again == seq))
     }
 }
 
@@ -154,6 +160,15 @@ macro_rules! delegate {
 }
 
 impl Store {
+    /// How many the journal owes, whichever store they are told from. Never waits.
+    pub(crate) fn owed(&self) -> Count {
+        match self {
+            Self::Journal(store) => store.counted(),
+            Self::Memory(elsewhere) => elsewhere.owed.counted(),
+            Self::Redis(elsewhere) => elsewhere.owed.counted(),
+        }
+    }
+
     /// Whether Redis has said that it writes everything to its disk; `None` where there is no Redis, or it does not say.
     pub(crate) async fn aof_verified(&self) -> Option<bool> {
         match self {

@@ -114,10 +114,18 @@ impl JournalStore {
         let (pending, dead) = (AtomicU64::new(count.pending), AtomicU64::new(count.dead));
         let writer = Mutex::new(Writer { connection: writer, count });
         let shared = Arc::new(Shared { writer, desk: Mutex::new(desk), bell, pending, dead });
-        let follower = Follower { shared: Arc::clone(&shared), journal, applied, last, sums };
+        let data = data.to_owned();
+        let follower = Follower { data, shared: Arc::clone(&shared), journal, applied, last, sums };
         let named = |name: &str| name.parse().expect("a plain word");
         let (dispatcher, operator) = (named("dispatcher"), named("operator"));
         Ok((Self { shared, entries, clock, turn: tokio::sync::Mutex::default(), dispatcher, operator }, follower))
+    }
+
+    /// How many there are, as far as the follower has come. Never waits.
+    #[must_use]
+    pub fn counted(&self) -> Count {
+        let Shared { pending, dead, .. } = &*self.shared;
+        Count { pending: pending.load(Ordering::Relaxed), dead: dead.load(Ordering::Relaxed) }
     }
 
     /// What the journal owes by the entries after `after`, in their order, with the entry of each. For whoever delivers from
@@ -255,8 +263,7 @@ impl ObligationStore for JournalStore {
     }
 
     async fn count(&self) -> Answered<Count> {
-        let Shared { pending, dead, .. } = &*self.shared;
-        Ok(Count { pending: pending.load(Ordering::Relaxed), dead: dead.load(Ordering::Relaxed) })
+        Ok(self.counted())
     }
 
     async fn oldest(&self) -> Answered<Option<Timestamp>> {
