@@ -19,6 +19,7 @@ mod follower;
 pub mod model;
 mod node;
 pub mod outside;
+pub mod peer;
 mod plant;
 pub mod rng;
 mod tally;
