@@ -2,9 +2,11 @@
 
 mod keys;
 mod limits;
+mod obligations;
 mod overview;
 mod query;
 
+pub(crate) use obligations::{Delivery, Outstanding};
 pub(crate) use overview::{OpenHold, Overview, TAIL};
 
 use crate::identity::{Identity, IdentityError};
@@ -16,6 +18,7 @@ use crate::wire::error::{Problem, WireError};
 use crate::wire::keys::KeysBody;
 use crate::wire::limits::LimitsBody;
 use crate::wire::object::Object;
+use crate::wire::obligations::ObligationsBody;
 use crate::wire::question::{BatchBody, QuestionBody};
 use holdfast_adapters::SystemClock;
 use holdfast_domain::charge::Charge;
@@ -61,6 +64,8 @@ const QUESTIONS: [&str; 10] = [
 ];
 const KEYS: [&str; 5] = ["key_new", "keys", "key", "key_revoke", "signing_key_rotate"];
 const LIMITS: [&str; 3] = ["limit_set", "limit", "limits"];
+const OBLIGATIONS: [&str; 6] =
+    ["obligations", "obligation", "obligation_replay", "obligations_replay", "obligation_resolve", "obligations_put"];
 
 /// The books, and how to speak of them.
 pub(crate) struct Service {
@@ -72,6 +77,8 @@ pub(crate) struct Service {
     rates: Arc<dyn RateTable>,
     /// Opened when it is first needed: most commands on a directory without a server never do.
     identity: OnceLock<Arc<Identity>>,
+    /// There from when something is delivered.
+    delivery: OnceLock<Delivery>,
 }
 
 /// A line that has been understood.
@@ -87,6 +94,8 @@ pub(crate) enum Asked {
     Keys(KeysBody),
     /// Limits of accounts, teams and organisations.
     Limits(LimitsBody),
+    /// What the peer is still to be told.
+    Obligations(ObligationsBody),
 }
 
 impl Service {
@@ -101,12 +110,18 @@ impl Service {
             operator: "operator".parse().expect("a plain word"),
             rates: Arc::new(NoRates),
             identity: OnceLock::new(),
+            delivery: OnceLock::new(),
         }
     }
 
     /// The same service, with prices.
     pub(crate) fn with_rates(self, rates: Arc<dyn RateTable>) -> Self {
         Self { rates, ..self }
+    }
+
+    /// From now on, what the peer is still to be told can be looked at and acted on.
+    pub(crate) fn delivers(&self, delivery: Delivery) {
+        let _once = self.delivery.set(delivery);
     }
 
     /// Answers one line. The first poll hands a command to the engine, so lines polled in order are decided in order.
@@ -119,6 +134,7 @@ impl Service {
             Asked::Question(question) => self.question(question).await,
             Asked::Keys(body) => line(self.keys(body).await),
             Asked::Limits(body) => line(self.limits(body).await),
+            Asked::Obligations(body) => line(self.obligations(body, self.operator).await),
         }
     }
 
@@ -236,6 +252,7 @@ pub(crate) fn refused_unasked(line: &str) -> Option<String> {
     match Asked::read(line.as_bytes()) {
         Ok(Asked::Command(body)) => body.into_request(given).err().map(refuse),
         Ok(Asked::Limits(body)) => body.into_task().err().map(refuse),
+        Ok(Asked::Obligations(body)) => body.into_task().err().map(refuse),
         Ok(Asked::Batch(_) | Asked::Question(_) | Asked::Keys(_)) => None,
         Err(error) => Some(refuse(error)),
     }
@@ -262,6 +279,9 @@ impl Asked {
         if LIMITS.contains(&op.as_ref()) {
             return shape(text).map(Self::Limits);
         }
+        if OBLIGATIONS.contains(&op.as_ref()) {
+            return shape(text).map(Self::Obligations);
+        }
         Err(unknown(&op))
     }
 }
@@ -283,10 +303,10 @@ fn command(text: &RawValue) -> Result<CommandBody, WireError> {
 
 fn unknown(op: &str) -> WireError {
     let (commands, questions) = (COMMANDS.join(", "), QUESTIONS.join(", "));
-    let (keys, limits) = (KEYS.join(", "), LIMITS.join(", "));
+    let (keys, limits, obligations) = (KEYS.join(", "), LIMITS.join(", "), OBLIGATIONS.join(", "));
     WireError::Malformed(format!(
         "there is no op {op:?}; the commands are {commands}; the questions are {questions}; about keys there are {keys}; \
-         about limits there are {limits}; batch takes commands only"
+         about limits there are {limits}; about what the peer is to be told there are {obligations}; batch takes commands only"
     ))
 }
 
