@@ -1,4 +1,5 @@
-//! The outside, behind the engine's ports: the system's clock, the read model in SQLite, and the providers of models.
+//! The outside, behind the engine's ports: the system's clock, the read model in SQLite, the providers of models, and stores of
+//! obligations.
 
 mod clock;
 pub mod obligations;

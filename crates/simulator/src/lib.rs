@@ -22,6 +22,7 @@ pub mod outside;
 pub mod peer;
 mod plant;
 pub mod rng;
+pub mod servers;
 mod tally;
 pub mod upstream;
 mod workload;

@@ -52,6 +52,27 @@ impl MemoryStore {
         Self { clock, books: Mutex::default() }
     }
 
+    /// Whether nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.books().rows.is_empty()
+    }
+
+    /// Up to `limit` that nobody has in hand, the dead included.
+    pub(super) fn unleased(&self, limit: usize) -> Vec<Obligation> {
+        let books = self.books();
+        let ids = books.due.iter().chain(&books.dead).take(limit);
+        ids.filter_map(|(_, id)| books.rows.get(id)).map(|row| row.obligation).collect()
+    }
+
+    /// Takes out those of `known` that nobody has in hand, and says how many: another store has them now.
+    pub(super) fn forget_unleased(&self, known: &[Obligation]) -> usize {
+        let mut books = self.books();
+        let is_free = |row: &Row| !matches!(row.place, Place::Leased { .. });
+        let free = known.iter().filter(|known| books.rows.get(&known.id).is_some_and(is_free));
+        let ids: Vec<ObligationId> = free.map(|known| known.id).collect();
+        ids.into_iter().filter_map(|id| books.take(id)).count()
+    }
+
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
