@@ -14,6 +14,7 @@
 mod audit;
 mod check;
 pub mod contract;
+pub mod delivery;
 pub mod disk;
 mod follower;
 pub mod model;
