@@ -3,6 +3,7 @@
 
 mod clock;
 pub mod obligations;
+pub mod peer;
 pub mod providers;
 pub mod read_model;
 

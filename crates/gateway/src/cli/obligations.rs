@@ -5,13 +5,12 @@ use super::output::{Field, Output};
 use super::{Complaint, Ended, Session, requests};
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
+use holdfast_adapters::obligations::line::{decode_line, encode};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// What marks a line of the log.
-const EVENT: &str = "obligation_not_stored";
 /// How many are put by one request.
 const PUT_AT_ONCE: usize = 500;
 
@@ -147,24 +146,16 @@ fn import(session: &Session<'_>, file: &Path) -> Result<(), Ended> {
     told(session, "imported", found.len().try_into().unwrap_or(u64::MAX), "put back")
 }
 
-/// The obligation in a line of a log, if there is one. Whatever a log puts before the JSON is passed over.
+/// The obligation in a line of a log, if there is one.
 fn obligation_in(line: &str, number: u64) -> Result<Option<Value>, Ended> {
-    if !line.contains(EVENT) {
-        return Ok(None);
-    }
-    let json = line.find('{').and_then(|start| line.get(start..)).unwrap_or(line);
-    let unreadable = |why: String| {
+    let found = decode_line(line).map_err(|error| {
         Ended::Refused(Complaint {
             code: "INVALID_REQUEST".to_owned(),
-            message: format!("line {number} is about an obligation and cannot be read: {why}; nothing was imported"),
+            message: format!("line {number} is about an obligation and cannot be read: {error}; nothing was imported"),
             hint: "mend that line: it is an obligation that must not be lost".to_owned(),
         })
-    };
-    let read: Value = serde_json::from_str(json).map_err(|error| unreadable(error.to_string()))?;
-    if read.get("event").and_then(Value::as_str) != Some(EVENT) {
-        return Ok(None);
-    }
-    read.get("obligation").cloned().map(Some).ok_or_else(|| unreadable("it has no `obligation`".to_owned()))
+    })?;
+    Ok(found.and_then(|obligation| serde_json::from_str(&encode(&obligation)).ok()))
 }
 
 fn told(session: &Session<'_>, field: &str, count: u64, done: &str) -> Result<(), Ended> {
@@ -204,10 +195,12 @@ mod tests {
 
     #[test]
     fn obligations_are_found_in_a_log_and_never_passed_over() {
-        let line = r#"{"level":"ERROR","event":"obligation_not_stored","obligation":{"reservation_id":"a"}}"#;
+        let obligation =
+            r#"{"reservation_id":"a","charge_id":"a","tenant_id":"b","actual_cost_micro":"7","created_at_ms":1}"#;
+        let line = format!(r#"{{"level":"ERROR","event":"obligation_not_stored","obligation":{obligation}}}"#);
         let found = |line: &str| obligation_in(line, 7).ok().flatten();
-        assert_eq!(found(line), Some(json!({ "reservation_id": "a" })));
-        assert_eq!(found(&format!("2026-01-01T00:00:00Z server[1]: {line}\r")), found(line));
+        assert_eq!(found(&line), serde_json::from_str(obligation).ok());
+        assert_eq!(found(&format!("2026-01-01T00:00:00Z server[1]: {line}\r")), found(&line));
         for other in ["", "all is well", r#"{"event":"other","of":"obligation_not_stored"}"#] {
             assert!(matches!(obligation_in(other, 7), Ok(None)), "{other}");
         }

@@ -6,12 +6,13 @@ mod obligations;
 mod overview;
 mod query;
 
-pub(crate) use obligations::{Delivery, Outstanding};
+pub(crate) use obligations::Outstanding;
 pub(crate) use overview::{OpenHold, Overview, TAIL};
 
 use crate::identity::{Identity, IdentityError};
 use crate::node::Node;
 use crate::rates::{NoRates, RateTable};
+use crate::settlement::Settlement;
 use crate::wire::answer::{ReceiptBody, line};
 use crate::wire::command::{CommandBody, Given};
 use crate::wire::error::{Problem, WireError};
@@ -75,10 +76,10 @@ pub(crate) struct Service {
     report: Report,
     operator: Label,
     rates: Arc<dyn RateTable>,
+    /// How charges are settled with the peer, if there is one.
+    settlement: Option<Arc<Settlement>>,
     /// Opened when it is first needed: most commands on a directory without a server never do.
     identity: OnceLock<Arc<Identity>>,
-    /// There from when something is delivered.
-    delivery: OnceLock<Delivery>,
 }
 
 /// A line that has been understood.
@@ -109,8 +110,8 @@ impl Service {
             // Whoever reaches the socket or the directory is the operator.
             operator: "operator".parse().expect("a plain word"),
             rates: Arc::new(NoRates),
+            settlement: None,
             identity: OnceLock::new(),
-            delivery: OnceLock::new(),
         }
     }
 
@@ -119,9 +120,14 @@ impl Service {
         Self { rates, ..self }
     }
 
-    /// From now on, what the peer is still to be told can be looked at and acted on.
-    pub(crate) fn delivers(&self, delivery: Delivery) {
-        let _once = self.delivery.set(delivery);
+    /// The same service, settling with a peer.
+    pub(crate) fn with_settlement(self, settlement: Option<Arc<Settlement>>) -> Self {
+        Self { settlement, ..self }
+    }
+
+    /// How charges are settled with the peer, if there is one.
+    pub(crate) const fn settlement(&self) -> Option<&Arc<Settlement>> {
+        self.settlement.as_ref()
     }
 
     /// Answers one line. The first poll hands a command to the engine, so lines polled in order are decided in order.

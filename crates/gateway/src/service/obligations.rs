@@ -9,64 +9,20 @@ use crate::terminal;
 use crate::wire::Shown;
 use crate::wire::error::{DeliveryError, Problem};
 use crate::wire::obligations::{ListBody, ObligationBody, ObligationsAnswer, ObligationsBody, ObligationsTask};
-use holdfast_domain::delivery::Obligation;
 use holdfast_domain::{Label, ObligationId, Reason, Timestamp};
-use holdfast_engine::obligations::{Answered, Count, ObligationStore, Standing, Stored};
-use std::pin::Pin;
-use std::sync::Arc;
+use holdfast_engine::dispatcher::Bell;
+use holdfast_engine::obligations::{Count, ObligationStore, Stored};
 
 /// Dead letters that are brought back by one request.
 const REPLAY_MAX: usize = 10_000;
 /// Rows read at once.
 const ROWS: usize = 500;
 
-type Answering<'a, T> = Pin<Box<dyn Future<Output = Answered<T>> + Send + 'a>>;
-
-/// Any store of obligations, behind one type.
-pub(crate) trait AnyStore: Send + Sync {
-    fn put<'a>(&'a self, obligations: &'a [Obligation]) -> Answering<'a, ()>;
-    fn get(&self, id: ObligationId) -> Answering<'_, Option<Stored>>;
-    fn count(&self) -> Answering<'_, Count>;
-    fn list(&self, list: ListBody, after: Option<ObligationId>, limit: usize) -> Answering<'_, Vec<Stored>>;
-    fn resolve<'a>(&'a self, id: ObligationId, note: &'a Reason) -> Answering<'a, bool>;
-    fn replay(&self, id: ObligationId) -> Answering<'_, bool>;
-}
-
-impl<S: ObligationStore> AnyStore for S {
-    fn put<'a>(&'a self, obligations: &'a [Obligation]) -> Answering<'a, ()> {
-        Box::pin(ObligationStore::put(self, obligations))
-    }
-
-    fn get(&self, id: ObligationId) -> Answering<'_, Option<Stored>> {
-        Box::pin(ObligationStore::get(self, id))
-    }
-
-    fn count(&self) -> Answering<'_, Count> {
-        Box::pin(ObligationStore::count(self))
-    }
-
-    fn list(&self, list: ListBody, after: Option<ObligationId>, limit: usize) -> Answering<'_, Vec<Stored>> {
-        match list {
-            ListBody::Pending => Box::pin(self.list_pending(after, limit)),
-            ListBody::Dead => Box::pin(self.list_dead(after, limit)),
-        }
-    }
-
-    fn resolve<'a>(&'a self, id: ObligationId, note: &'a Reason) -> Answering<'a, bool> {
-        Box::pin(ObligationStore::resolve(self, id, note))
-    }
-
-    fn replay(&self, id: ObligationId) -> Answering<'_, bool> {
-        Box::pin(ObligationStore::replay(self, id))
-    }
-}
-
-/// What delivers, seen from an operator's desk.
-#[derive(Clone)]
-pub(crate) struct Delivery {
-    pub(crate) store: Arc<dyn AnyStore>,
-    /// Called when something has become due.
-    pub(crate) wake: Arc<dyn Fn() + Send + Sync>,
+/// Where an operator acts on what is owed.
+struct Desk<'a, S> {
+    store: &'a S,
+    /// Wakes whoever delivers.
+    bell: &'a Bell,
 }
 
 /// What is still to be told, at a glance.
@@ -82,30 +38,31 @@ impl Service {
     /// Does what is asked about obligations, in the name of `actor`.
     pub(crate) async fn obligations(&self, body: ObligationsBody, actor: Label) -> Result<ObligationsAnswer, Problem> {
         let task = body.into_task()?;
-        let delivery = self.delivery.get().ok_or(DeliveryError::Off)?;
+        let settlement = self.settlement().ok_or(DeliveryError::Off)?;
+        let desk = Desk { store: &*settlement.store, bell: &settlement.due };
         match task {
-            ObligationsTask::List { list, after, at_most } => delivery.list(list, after, at_most).await,
-            ObligationsTask::Show(id) => delivery.show(id).await,
+            ObligationsTask::List { list, after, at_most } => desk.list(list, after, at_most).await,
+            ObligationsTask::Show(id) => desk.show(id).await,
             ObligationsTask::Replay(id) => {
-                delivery.replay(id).await?;
+                desk.replay(id).await?;
                 terminal::note(&format!("{actor} replays obligation {id}"));
                 // It may be delivered already, so where it stands now says little.
                 Ok(ObligationsAnswer::Replay { reservation_id: Shown(id), replayed: true })
             }
             ObligationsTask::ReplaySince(since) => {
-                let (replayed, more) = delivery.replay_since(since).await?;
+                let (replayed, more) = desk.replay_since(since).await?;
                 terminal::note(&format!("{actor} replays {replayed} dead letters"));
                 Ok(ObligationsAnswer::Replayed { replayed, more })
             }
             ObligationsTask::Resolve(id, note) => {
-                delivery.resolve(id, &note).await?;
+                desk.resolve(id, &note).await?;
                 terminal::note(&format!("{actor} has resolved obligation {id}: {}", note.as_str()));
                 let note = note.as_str().to_owned();
                 Ok(ObligationsAnswer::Resolved { reservation_id: Shown(id), resolved: true, note })
             }
             ObligationsTask::Put(obligations) => {
-                delivery.store.put(&obligations).await?;
-                (delivery.wake)();
+                desk.store.put(&obligations).await?;
+                desk.bell.ring();
                 terminal::note(&format!("{actor} imports {} obligations", obligations.len()));
                 Ok(ObligationsAnswer::Put { imported: obligations.len() })
             }
@@ -114,22 +71,26 @@ impl Service {
 
     /// What is still to be told, at a glance; `None` if nothing is delivered here.
     pub(crate) async fn outstanding(&self, rows: usize) -> Result<Option<Outstanding>, Problem> {
-        let Some(Delivery { store, .. }) = self.delivery.get() else { return Ok(None) };
+        let Some(settlement) = self.settlement() else { return Ok(None) };
+        let store = &settlement.store;
         let count = store.count().await?;
-        let pending = store.list(ListBody::Pending, None, rows).await?;
-        let dead = store.list(ListBody::Dead, None, rows).await?;
+        let pending = store.list_pending(None, rows).await?;
+        let dead = store.list_dead(None, rows).await?;
         Ok(Some(Outstanding { count, pending, dead }))
     }
 }
 
-impl Delivery {
+impl<S: ObligationStore> Desk<'_, S> {
     async fn list(
         &self,
         list: ListBody,
         after: Option<ObligationId>,
         at_most: usize,
     ) -> Result<ObligationsAnswer, Problem> {
-        let mut found = self.store.list(list, after, at_most + 1).await?;
+        let mut found = match list {
+            ListBody::Pending => self.store.list_pending(after, at_most + 1).await?,
+            ListBody::Dead => self.store.list_dead(after, at_most + 1).await?,
+        };
         let more = found.len() > at_most;
         found.truncate(at_most);
         let next = found.last().filter(|_| more).map(|stored| Shown(stored.obligation.id));
@@ -150,7 +111,7 @@ impl Delivery {
                 Some(_) => DeliveryError::InDelivery(id).into(),
             });
         }
-        (self.wake)();
+        self.bell.ring();
         Ok(())
     }
 
@@ -158,7 +119,7 @@ impl Delivery {
     async fn replay_since(&self, since: Timestamp) -> Result<(u64, bool), Problem> {
         let (mut found, mut after) = (Vec::new(), None);
         let more = loop {
-            let rows = self.store.list(ListBody::Dead, after, ROWS).await?;
+            let rows = self.store.list_dead(after, ROWS).await?;
             let Some(last) = rows.last() else { break false };
             after = Some(last.obligation.id);
             let ids = rows.iter().filter(|row| row.obligation.created_at >= since).map(|row| row.obligation.id);
@@ -172,7 +133,7 @@ impl Delivery {
             // One that somebody else has just brought back or resolved is not counted.
             replayed += u64::from(self.store.replay(id).await?);
         }
-        (self.wake)();
+        self.bell.ring();
         Ok((replayed, more && replayed > 0))
     }
 
@@ -180,9 +141,9 @@ impl Delivery {
         if self.store.resolve(id, note).await? {
             return Ok(());
         }
-        Err(match self.store.get(id).await?.map(|stored| stored.standing) {
+        Err(match self.store.get(id).await? {
             None => DeliveryError::Unknown(id).into(),
-            Some(Standing::Due { .. } | Standing::Leased { .. } | Standing::Dead) => DeliveryError::NotDead(id).into(),
+            Some(_) => DeliveryError::NotDead(id).into(),
         })
     }
 }
@@ -192,15 +153,29 @@ mod tests {
     use super::*;
     use holdfast_adapters::SystemClock;
     use holdfast_adapters::obligations::MemoryStore;
+    use holdfast_domain::delivery::Obligation;
     use holdfast_domain::{CreditUnit, Span};
     use holdfast_engine::obligations::Outcome;
     use serde_json::{Value, json};
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Waker};
 
-    struct Desk {
-        delivery: Delivery,
-        store: Arc<MemoryStore>,
-        woken: Arc<AtomicU64>,
+    struct Site {
+        store: MemoryStore,
+        bell: Bell,
+    }
+
+    impl Site {
+        fn desk(&self) -> Desk<'_, MemoryStore> {
+            Desk { store: &self.store, bell: &self.bell }
+        }
+
+        /// Whether whoever delivers was woken since this was last asked.
+        fn was_woken(&self) -> bool {
+            pin!(self.bell.rung()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        }
     }
 
     fn id(number: u64) -> ObligationId {
@@ -208,8 +183,8 @@ mod tests {
     }
 
     /// Obligations 1 to 3 are due, 4 to 7 are dead, 8 is in somebody's hands.
-    async fn desk() -> Desk {
-        let store = Arc::new(MemoryStore::new(Arc::new(SystemClock::start())));
+    async fn site() -> Site {
+        let store = MemoryStore::new(Arc::new(SystemClock::start()));
         let obligation = |number: u64| Obligation {
             id: id(number),
             charge: format!("chg_{number}").parse().unwrap(),
@@ -219,7 +194,7 @@ mod tests {
         };
         let put = async |numbers: std::ops::RangeInclusive<u64>| {
             let all: Vec<_> = numbers.map(obligation).collect();
-            ObligationStore::put(&*store, &all).await.unwrap();
+            store.put(&all).await.unwrap();
         };
         let claim = async || store.claim_ready("w".parse().unwrap(), 9, Span::from_secs(60)).await.unwrap();
         put(4..=7).await;
@@ -230,12 +205,7 @@ mod tests {
         put(8..=8).await;
         assert_eq!(claim().await.len(), 1);
         put(1..=3).await;
-        let woken = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&woken);
-        let wake = Arc::new(move || {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
-        Desk { delivery: Delivery { store: Arc::clone(&store) as _, wake }, store, woken }
+        Site { store, bell: Bell::default() }
     }
 
     fn shown(answer: ObligationsAnswer) -> Value {
@@ -248,8 +218,9 @@ mod tests {
 
     #[tokio::test]
     async fn lists_are_paged_and_say_how_many_there_are() {
-        let desk = desk().await;
-        let page = shown(desk.delivery.list(ListBody::Dead, None, 3).await.unwrap());
+        let site = site().await;
+        let desk = site.desk();
+        let page = shown(desk.list(ListBody::Dead, None, 3).await.unwrap());
         assert_eq!((&page["pending"], &page["dead"], &page["next"]), (&json!(4), &json!(4), &json!("chg_6")));
         let first = &page["obligations"][0];
         assert_eq!(
@@ -257,35 +228,37 @@ mod tests {
             (&json!("chg_4"), &json!("dead"), &json!("422"))
         );
         assert_eq!((&first["amount_cu"], &first["actual_cost_micro"]), (&json!("0.000004"), &json!("4")));
-        let rest = shown(desk.delivery.list(ListBody::Dead, Some(id(6)), 3).await.unwrap());
+        let rest = shown(desk.list(ListBody::Dead, Some(id(6)), 3).await.unwrap());
         assert_eq!((rest["obligations"].as_array().unwrap().len(), &rest["next"]), (1, &Value::Null));
-        let in_hand = shown(desk.delivery.show(id(8)).await.unwrap());
+        let in_hand = shown(desk.show(id(8)).await.unwrap());
         assert_eq!((&in_hand["state"], &in_hand["leased_by"]), (&json!("in_delivery"), &json!("w")));
     }
 
     #[tokio::test]
     async fn what_is_dead_or_waits_is_replayed_and_whoever_delivers_is_told() {
-        let Desk { delivery, store, woken } = desk().await;
-        delivery.replay(id(4)).await.unwrap();
-        delivery.replay(id(1)).await.unwrap();
-        assert_eq!(woken.load(Ordering::Relaxed), 2);
-        assert_eq!(code(delivery.replay(id(8)).await.unwrap_err()), "OBLIGATION_IN_DELIVERY");
-        assert_eq!(code(delivery.replay(id(9)).await.unwrap_err()), "OBLIGATION_NOT_FOUND");
-        assert_eq!(delivery.replay_since(Timestamp::from_millis(6_000)).await.unwrap(), (2, false));
-        assert_eq!(ObligationStore::count(&*store).await.unwrap(), Count { pending: 7, dead: 1 });
-        assert_eq!(delivery.replay_since(Timestamp::EPOCH).await.unwrap(), (1, false));
-        assert_eq!(delivery.replay_since(Timestamp::EPOCH).await.unwrap(), (0, false));
+        let site = site().await;
+        let desk = site.desk();
+        desk.replay(id(4)).await.unwrap();
+        desk.replay(id(1)).await.unwrap();
+        assert!(site.was_woken());
+        assert_eq!(code(desk.replay(id(8)).await.unwrap_err()), "OBLIGATION_IN_DELIVERY");
+        assert_eq!(code(desk.replay(id(9)).await.unwrap_err()), "OBLIGATION_NOT_FOUND");
+        assert_eq!(desk.replay_since(Timestamp::from_millis(6_000)).await.unwrap(), (2, false));
+        assert_eq!(site.store.count().await.unwrap(), Count { pending: 7, dead: 1 });
+        assert_eq!(desk.replay_since(Timestamp::EPOCH).await.unwrap(), (1, false));
+        assert_eq!(desk.replay_since(Timestamp::EPOCH).await.unwrap(), (0, false));
     }
 
     #[tokio::test]
     async fn only_a_dead_letter_is_resolved_and_only_once() {
-        let Desk { delivery, store, .. } = desk().await;
+        let site = site().await;
+        let desk = site.desk();
         let note = "paid by hand".parse().unwrap();
-        delivery.resolve(id(4), &note).await.unwrap();
-        assert_eq!(code(delivery.resolve(id(4), &note).await.unwrap_err()), "OBLIGATION_NOT_FOUND");
+        desk.resolve(id(4), &note).await.unwrap();
+        assert_eq!(code(desk.resolve(id(4), &note).await.unwrap_err()), "OBLIGATION_NOT_FOUND");
         for pending in [1, 8] {
-            assert_eq!(code(delivery.resolve(id(pending), &note).await.unwrap_err()), "OBLIGATION_NOT_DEAD");
+            assert_eq!(code(desk.resolve(id(pending), &note).await.unwrap_err()), "OBLIGATION_NOT_DEAD");
         }
-        assert_eq!(ObligationStore::count(&*store).await.unwrap(), Count { pending: 4, dead: 3 });
+        assert_eq!(site.store.count().await.unwrap(), Count { pending: 4, dead: 3 });
     }
 }

@@ -110,6 +110,8 @@ pub(crate) enum Problem {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Delivery(#[from] DeliveryError),
+    #[error("the peer that must learn of every charge is away, so no new paid work is begun; ask again in a moment")]
+    PeerAway,
 }
 
 impl Problem {
@@ -126,6 +128,7 @@ impl Problem {
             Self::NoRandomness(_) => "SERVICE_NO_RANDOMNESS",
             Self::Identity(error) => error.code(),
             Self::Delivery(error) => error.code(),
+            Self::PeerAway => "SERVICE_PEER_AWAY",
         }
     }
 
@@ -143,6 +146,7 @@ impl Problem {
             | Self::ReadModelFailed(_)
             | Self::Journal(_)
             | Self::NoRandomness(_)
+            | Self::PeerAway
             | Self::Identity(_) => Action::RetryLater,
         }
     }
