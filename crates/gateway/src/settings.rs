@@ -77,9 +77,18 @@ pub(crate) const PEER: [Known; 12] = [
 ];
 
 /// Every setting about settling charges.
-pub(crate) const BILLING: [Known; 2] = [
+pub(crate) const BILLING: [Known; 3] = [
     known("HOLDFAST_BILLING_REQUIRE_PEER", "false", "true: new paid work is refused while the peer is away"),
-    known("HOLDFAST_BILLING_OBLIGATIONS", "\"journal\"", "where what it is to be told waits: journal or memory"),
+    known(
+        "HOLDFAST_BILLING_OBLIGATIONS",
+        "\"journal\"",
+        "where what it is to be told waits: journal, memory or redis://HOST:PORT",
+    ),
+    known(
+        "HOLDFAST_BILLING_OBLIGATIONS_PREFIX",
+        "\"finn:hounfour:dlq\"",
+        "what the keys in Redis begin with: another for each data directory",
+    ),
 ];
 
 /// The tables, and the settings in each.

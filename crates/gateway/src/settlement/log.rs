@@ -1,9 +1,10 @@
 //! What is said in the log about settling, in the words that operators look for.
 
 use crate::terminal;
+use holdfast_adapters::obligations::redis::Persistence;
+use holdfast_adapters::obligations::{Notice, Notices, line};
 use holdfast_domain::delivery::{CircuitState, Obligation};
 use holdfast_engine::obligations::{Claimed, StoreFailed};
-use serde_json::json;
 
 /// An obligation could not be told at once, and waits.
 pub(super) fn deferred(claimed: &Claimed, reason: &str, store: &str) {
@@ -41,15 +42,37 @@ pub(super) fn store_failed(failed: &StoreFailed) {
 /// Obligations that could not even be stored: each whole, in one line, for recovery by hand.
 pub(super) fn not_stored(obligations: &[Obligation], failed: &StoreFailed) {
     store_failed(failed);
-    for Obligation { id, charge, owner, cost, created_at } in obligations {
-        let line = json!({
-            "reservation_id": id.as_str(),
-            "trace_id": charge.as_str(),
-            "tenant_id": owner.as_str(),
-            "actual_cost_micro": cost.units().to_string(),
-            "created_at_ms": created_at.millis(),
-        });
-        terminal::note(&format!("ERROR [billing-finalize] DLQ entry (manual recovery): {line}"));
+    for obligation in obligations {
+        terminal::note(&line::encode_line(obligation));
+    }
+}
+
+/// Passes on what a store has to say.
+pub(super) struct Notes;
+
+impl Notices for Notes {
+    fn tell(&self, notice: &Notice) {
+        match notice {
+            Notice::Degraded { why } => {
+                terminal::note(&format!("[billing-finalize] DLQ store degraded: redis→memory (reason={why:?})"));
+            }
+            Notice::NotStored(_) | Notice::Recovered { .. } | Notice::Orphans { .. } | Notice::Unreadable { .. } => {
+                terminal::note(&notice.line());
+            }
+        }
+    }
+}
+
+/// What a Redis says of its persistence, at the start.
+pub(super) fn persistence(said: &Persistence) {
+    let aof = match said.aof_verified() {
+        Some(true) => "verified",
+        Some(false) => "off",
+        None => "unknown",
+    };
+    terminal::note(&format!("[billing-finalize] DLQ store: redis (aof={aof})"));
+    if let Some(advice) = said.advice() {
+        terminal::note(&format!("[billing-finalize] {advice}"));
     }
 }
 

@@ -21,7 +21,8 @@ pub(crate) use store::Store;
 use crate::failure::Failure;
 use crate::identity::Identity;
 use crate::node::Node;
-use holdfast_adapters::obligations::{JournalStore, MemoryStore};
+use holdfast_adapters::obligations::redis::Limits;
+use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, RedisStore};
 use holdfast_adapters::peer::{HttpPeer, Sign};
 use holdfast_domain::Label;
 use holdfast_domain::delivery::Chance;
@@ -81,14 +82,11 @@ impl Settlement {
         let clock: Arc<dyn Clock> = Arc::clone(&node.clock) as _;
         let peer = peer(settings, Arc::clone(&clock), Arc::clone(identity))?;
         let (due, owed) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
-        let follower_rings = if settings.store == StoreChoice::Journal { &due } else { &owed };
+        let follower_rings = if matches!(settings.store, StoreChoice::Journal) { &due } else { &owed };
         let (entries, bell) = (Arc::clone(&node.engine) as _, Arc::clone(follower_rings));
         let (journal, follower) = JournalStore::open(data, node.journal_end(), entries, Arc::clone(&clock), bell)?;
         node.follow(follower);
-        let store = Arc::new(match settings.store {
-            StoreChoice::Journal => Store::Journal(journal),
-            StoreChoice::Memory => Store::Memory(Elsewhere::new(MemoryStore::new(Arc::clone(&clock)), journal)),
-        });
+        let store = Arc::new(open(&settings.store, journal, &clock));
         let circuit = Arc::new(CircuitView::new(settings.circuit, Arc::clone(&clock)));
         let numbers = Arc::new(Numbers::default());
         let observer = Watcher { numbers: Arc::clone(&numbers), store: store.name(), again: Mutex::new(Again::new()) };
@@ -120,9 +118,11 @@ impl Settlement {
 
     /// How settling goes, within a tenth of a second whatever the store does.
     pub(crate) async fn health(&self) -> BillingHealth {
-        let ask = async { (self.store.count().await.ok(), self.store.oldest().await.ok(), self.store.durable().await) };
+        let store = &self.store;
+        let ask = async { tokio::join!(store.count(), store.oldest(), store.durable(), store.aof_verified()) };
         let asked = tokio::time::timeout(HEALTH_MAX, ask).await.ok();
-        let (count, oldest, durable) = asked.unwrap_or((None, None, Durable::Unknown));
+        let asked = asked.map(|(count, oldest, durable, aof)| (count.ok(), oldest.ok(), durable, aof));
+        let (count, oldest, durable, dlq_aof_verified) = asked.unwrap_or((None, None, Durable::Unknown, None));
         let now = self.clock.now().millis();
         let age = oldest.flatten().map(|at| now.saturating_sub(at.millis()));
         let all = |count: Count| count.pending.saturating_add(count.dead);
@@ -136,14 +136,28 @@ impl Settlement {
             dlq_pending: count.map(|count| count.pending),
             dlq_dead: count.map(|count| count.dead),
             dlq_oldest_entry_age_ms: age,
-            dlq_store_type: self.store.name(),
+            dlq_store_type: store.name(),
             dlq_durable: match durable {
                 Durable::Yes => Some(true),
                 Durable::No => Some(false),
                 Durable::Unknown => None,
             },
-            dlq_aof_verified: self.store.aof_verified(),
+            dlq_aof_verified,
             circuit: self.circuit.state().name(),
+        }
+    }
+}
+
+fn open(choice: &StoreChoice, journal: JournalStore, clock: &Arc<dyn Clock>) -> Store {
+    match choice {
+        StoreChoice::Journal => Store::Journal(journal),
+        StoreChoice::Memory => Store::Memory(Elsewhere::new(MemoryStore::new(Arc::clone(clock)), journal)),
+        StoreChoice::Redis(place) => {
+            let (address, prefix) = &**place;
+            let notes = || Arc::new(log::Notes);
+            let redis = RedisStore::new(address.clone(), prefix, Limits::USUAL, Arc::clone(clock), notes());
+            let redis = Failover::new(redis, Arc::clone(clock), notes());
+            Store::Redis(Box::new(Elsewhere::new(redis, journal)))
         }
     }
 }

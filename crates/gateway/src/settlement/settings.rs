@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::settings::Said;
+use holdfast_adapters::obligations::redis::{Address, PREFIX};
 use holdfast_adapters::peer::{PeerSettings, PrivateAddresses};
 use holdfast_domain::Span;
 use holdfast_domain::delivery::{CircuitPolicy, Schedule};
@@ -22,12 +23,14 @@ pub(crate) struct SettlementSettings {
 }
 
 /// Where obligations wait.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum StoreChoice {
     /// In a file that is derived from the journal.
     Journal,
     /// In memory.
     Memory,
+    /// In Redis, under keys that begin with the prefix. Boxed, because the others are nothing beside it.
+    Redis(Box<(Address, String)>),
 }
 
 impl fmt::Debug for StoreChoice {
@@ -41,6 +44,7 @@ impl StoreChoice {
         match self {
             Self::Journal => "journal",
             Self::Memory => "memory",
+            Self::Redis(_) => "redis",
         }
     }
 }
@@ -106,13 +110,21 @@ fn flag(said: &Said, name: &'static str) -> Result<bool, Failure> {
 }
 
 fn store(said: &Said) -> Result<StoreChoice, Failure> {
-    let read = |text: &str| match text {
-        "journal" | "" => Some(StoreChoice::Journal),
-        "memory" => Some(StoreChoice::Memory),
-        _ => None,
-    };
-    let found = said.parsed("HOLDFAST_BILLING_OBLIGATIONS", read, || "journal or memory".to_owned())?;
-    Ok(found.unwrap_or(StoreChoice::Journal))
+    let prefix = said.text("HOLDFAST_BILLING_OBLIGATIONS_PREFIX")?.unwrap_or_else(|| PREFIX.to_owned());
+    let name = said.text("HOLDFAST_BILLING_OBLIGATIONS")?;
+    match name.as_deref() {
+        None | Some("journal") => Ok(StoreChoice::Journal),
+        Some("memory") => Ok(StoreChoice::Memory),
+        Some(url) => {
+            let address = Address::parse(url).map_err(|error| Failure::Setting {
+                name: "billing.obligations".to_owned(),
+                // It may have a password in it.
+                value: url.split("://").next().unwrap_or_default().chars().take(20).collect(),
+                allowed: format!("journal, memory, or the URL of a Redis ({error})"),
+            })?;
+            Ok(StoreChoice::Redis(Box::new((address, prefix))))
+        }
+    }
 }
 
 fn schedule(said: &Said) -> Result<Schedule, Failure> {

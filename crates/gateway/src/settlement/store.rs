@@ -5,7 +5,7 @@
 //! put again, at the latest at the next start.
 
 use super::log;
-use holdfast_adapters::obligations::{JournalStore, MemoryStore};
+use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, RedisStore};
 use holdfast_domain::delivery::Obligation;
 use holdfast_domain::{Label, ObligationId, Reason, Span, Timestamp};
 use holdfast_engine::dispatcher::Bell;
@@ -27,6 +27,8 @@ const COMPARE_EVERY: Duration = Duration::from_secs(30);
 pub(crate) enum Store {
     Journal(JournalStore),
     Memory(Elsewhere<MemoryStore>),
+    /// With memory in its place while it is away.
+    Redis(Box<Elsewhere<Failover<RedisStore>>>),
 }
 
 /// A store beside the journal.
@@ -82,6 +84,29 @@ impl<S: ObligationStore> Elsewhere<S> {
         }
     }
 
+    async fn forward_all(&self, owed: &Bell, due: &Bell, mut stopping: watch::Receiver<bool>) {
+        let mut after = 0;
+        let mut compare = tokio::time::interval(COMPARE_EVERY);
+        loop {
+            let forwarded = self.forward(after, due).await;
+            after = forwarded.as_ref().map_or(after, |after| *after);
+            let pause = async {
+                match forwarded {
+                    Ok(_) => owed.rung().await,
+                    Err(_) => tokio::time::sleep(FORWARD_PAUSE).await,
+                }
+            };
+            tokio::select! {
+                () = pause => {}
+                _ = compare.tick() => if self.has_lost_some().await {
+                    after = 0;
+                },
+                () = told(&mut stopping) => return,
+            }
+        }
+    }
+
+    /// Whether the store has fewer than the journal owes: it was emptied, or lost what it had.
     async fn has_lost_some(&self) -> bool {
         match (self.owed.count().await, self.store.count().await) {
             (Ok(owed), Ok(kept)) => owed.pending > kept.pending,
@@ -92,27 +117,16 @@ impl<S: ObligationStore> Elsewhere<S> {
 
 /// Puts what the journal owes into the store that is delivered from, until `stopping`. Nothing is to be done where that is the
 /// journal's own.
-pub(super) async fn forward(store: Arc<Store>, owed: Arc<Bell>, due: Arc<Bell>, mut stopping: watch::Receiver<bool>) {
-    let mut after = 0;
-    let mut compare = tokio::time::interval(COMPARE_EVERY);
-    loop {
-        let forwarded = match &*store {
-            Store::Journal(_) => return,
-            Store::Memory(elsewhere) => elsewhere.forward(after, &due).await,
-        };
-        let pause = async {
-            match forwarded {
-                Ok(_) => owed.rung().await,
-                Err(_) => tokio::time::sleep(FORWARD_PAUSE).await,
+pub(super) async fn forward(store: Arc<Store>, owed: Arc<Bell>, due: Arc<Bell>, stopping: watch::Receiver<bool>) {
+    match &*store {
+        Store::Journal(_) => {}
+        Store::Memory(elsewhere) => elsewhere.forward_all(&owed, &due, stopping).await,
+        Store::Redis(elsewhere) => {
+            match elsewhere.store.durable_store().persistence().await {
+                Ok(said) => log::persistence(&said),
+                Err(failed) => log::store_failed(&failed),
             }
-        };
-        after = forwarded.as_ref().map_or(after, |after| *after);
-        tokio::select! {
-            () = pause => {}
-            _ = compare.tick() => if let Store::Memory(elsewhere) = &*store && elsewhere.has_lost_some().await {
-                after = 0;
-            },
-            () = told(&mut stopping) => return,
+            elsewhere.forward_all(&owed, &due, stopping).await;
         }
     }
 }
@@ -127,16 +141,25 @@ macro_rules! delegate {
     ($self:ident, $store:ident => $act:expr) => {
         match $self {
             Store::Journal($store) => $act,
-            Store::Memory(Elsewhere { store: $store, .. }) => $act,
+            Store::Memory(elsewhere) => {
+                let $store = &elsewhere.store;
+                $act
+            }
+            Store::Redis(elsewhere) => {
+                let $store = &elsewhere.store;
+                $act
+            }
         }
     };
 }
 
 impl Store {
     /// Whether Redis has said that it writes everything to its disk; `None` where there is no Redis, or it does not say.
-    pub(crate) const fn aof_verified(&self) -> Option<bool> {
+    pub(crate) async fn aof_verified(&self) -> Option<bool> {
         match self {
             Self::Journal(_) | Self::Memory(_) => None,
+            Self::Redis(elsewhere) if elsewhere.store.is_degraded() => None,
+            Self::Redis(elsewhere) => elsewhere.store.durable_store().persistence().await.ok()?.aof_verified(),
         }
     }
 }
@@ -158,6 +181,7 @@ impl ObligationStore for Store {
         match self {
             Self::Journal(store) => store.complete(completed).await,
             Self::Memory(elsewhere) => elsewhere.complete(completed).await,
+            Self::Redis(elsewhere) => elsewhere.complete(completed).await,
         }
     }
 
@@ -193,6 +217,7 @@ impl ObligationStore for Store {
         match self {
             Self::Journal(store) => store.resolve(id, note).await,
             Self::Memory(elsewhere) => elsewhere.resolve(id, note).await,
+            Self::Redis(elsewhere) => elsewhere.resolve(id, note).await,
         }
     }
 

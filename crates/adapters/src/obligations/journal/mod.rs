@@ -139,7 +139,11 @@ impl JournalStore {
         let _turn = self.turn.lock().await;
         let found = self.look(move |desk| {
             let find = |(id, dead): (ObligationId, Option<Reason>)| {
-                let kept = file::pending_by(&desk.reader, id)?;
+                let kept = match file::pending_by(&desk.reader, id)? {
+                    Some(kept) => Some(kept),
+                    // It was given up, and then replayed there.
+                    None => file::dead_by(&desk.reader, id)?.map(|dead| dead.kept),
+                };
                 Ok(kept.map(|kept| settle::Done { kept, tried: desk::Tried::default(), dead }))
             };
             done.into_iter().filter_map(|done| find(done).transpose()).collect()

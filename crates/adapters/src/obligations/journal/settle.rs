@@ -167,6 +167,11 @@ fn write(shared: &Shared, written: &[Written]) -> Answered<()> {
                 let note = "UPDATE dead SET failed_at = max(failed_at, ?2), attempts = ?3, reason = ?4 WHERE seq = ?1";
                 transaction.prepare_cached(note)?.execute(row)?;
             }
+            let undied = match dead {
+                Some(_) => 0,
+                None => transaction.prepare_cached("DELETE FROM dead WHERE seq = ?1")?.execute([seq])?,
+            };
+            count.dead = count.dead.saturating_sub(u64::from(undied > 0));
             let gone = transaction.prepare_cached("DELETE FROM pending WHERE seq = ?1")?.execute([seq])?;
             count.pending = count.pending.saturating_sub(u64::from(gone > 0));
             if *word != Word::Acked {
