@@ -78,7 +78,7 @@ pub fn run(options: &Options) -> Result<Report, OutsideError> {
     let began = Instant::now();
     let mut site = Site::start(options, rng.fork())?;
     let charging = site.charge_and_kill(&plan, options.kills)?;
-    let revived = site.until_settled()?;
+    let revived = site.until_settled(plan.committed())?;
     let took = began.elapsed();
     site.stop()?;
     let (ours, book) = (site.journal()?, site.book());

@@ -1,7 +1,7 @@
 //! One connection: calls, one after the other, until one of the two goes.
 
 use super::answer::{self, After, Said};
-use super::book::{Again, Entered};
+use super::book::{Again, Book, Entered, Row};
 use super::call::{Call, Finalize, Wrong};
 use super::manner::{Manner, Mix, of_id};
 use super::{FINALIZE, Plant, State};
@@ -24,6 +24,29 @@ impl State {
 
     fn is_one_in(&self, id: &str, many: u64) -> bool {
         of_id(self.options.seed ^ FATE_SEED, id).one_in(many)
+    }
+
+    /// The book as it is shown.
+    pub(super) fn shown(&self) -> Book {
+        let mut book = self.books().book.clone();
+        book.rows.iter_mut().for_each(|(id, row)| self.misread(id, row));
+        book
+    }
+
+    /// What is shown of one id.
+    pub(super) fn shown_row(&self, id: &str) -> Option<Row> {
+        let mut row = self.books().book.rows.get(id).cloned()?;
+        self.misread(id, &mut row);
+        Some(row)
+    }
+
+    /// Another cost here and there, if that is the bug.
+    fn misread(&self, id: &str, row: &mut Row) {
+        if let Some(Plant::Misreads(many)) = self.options.plant
+            && self.is_one_in(id, many)
+        {
+            row.cost.push('0');
+        }
     }
 
     /// Takes a call, and says how it is answered.
@@ -62,12 +85,10 @@ impl State {
         if !manner.takes() {
             return Ok((manner, Said::Nothing, rng));
         }
-        match self.options.plant {
-            Some(Plant::Loses(many)) if self.is_one_in(id, many) => return Ok((manner, Said::Taken, rng)),
-            Some(Plant::Misreads(many)) if self.is_one_in(id, many) => {
-                books.book.rows.entry(id.clone()).and_modify(|row| row.cost.push('0'));
-            }
-            Some(_) | None => {}
+        if let Some(Plant::Loses(many)) = self.options.plant
+            && self.is_one_in(id, many)
+        {
+            return Ok((manner, Said::Taken, rng));
         }
         let again = if self.options.plant == Some(Plant::AppliesAgain) { Again::Planted } else { Again::Never };
         let was_new = books.book.rows.get(id).is_some_and(|row| row.applied == 0);

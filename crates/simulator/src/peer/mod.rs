@@ -145,13 +145,19 @@ impl Peer {
     /// What it was told so far.
     #[must_use]
     pub fn book(&self) -> Book {
-        self.state.books().book.clone()
+        self.state.shown()
     }
 
     /// What it was told about one id.
     #[must_use]
     pub fn row(&self, id: &str) -> Option<Row> {
-        self.state.books().book.rows.get(id).cloned()
+        self.state.shown_row(id)
+    }
+
+    /// How many calls there were.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.state.books().book.calls
     }
 
     /// How many different ids it has applied.
