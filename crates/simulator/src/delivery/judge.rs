@@ -102,7 +102,7 @@ mod tests {
 
     /// A plan that went well, with its books.
     fn good() -> (Plan, HashMap<String, Ours>, Book) {
-        let plan = Plan::new(40, 1, &mut Rng::new(1));
+        let plan = Plan::new(200, 1, &mut Rng::new(1));
         let mut book = Book::default();
         let mut ours = HashMap::new();
         for planned in &plan.holds {

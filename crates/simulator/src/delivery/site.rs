@@ -128,21 +128,19 @@ impl Site {
         let expected = if self.is_planted { 0 } else { committed };
         let applied = || self.peer.applied();
         self.wait_outstanding(|(pending, dead)| pending > 0 || applied() + dead < expected)?;
-        let (_, dead) = self.outstanding()?;
-        if dead > 0 {
-            self.peer.relent();
-            self.operator.replay_all()?;
-        }
+        self.peer.relent();
+        let revived = self.operator.replay_all()?;
         self.wait_outstanding(|outstanding| outstanding != (0, 0) || applied() < expected)?;
-        Ok(dead)
+        Ok(revived)
     }
 
     fn wait_outstanding(&self, still: impl Fn((u64, u64)) -> bool) -> Result<(), OutsideError> {
         let mut seen = (u64::MAX, u64::MAX, u64::MAX);
         let mut since = Instant::now();
         loop {
-            let (pending, dead) = self.outstanding()?;
-            if !still((pending, dead)) {
+            // A store that is being started again does not answer for a while.
+            let (pending, dead) = self.outstanding()?.unwrap_or((u64::MAX, u64::MAX));
+            if pending < u64::MAX && !still((pending, dead)) {
                 return Ok(());
             }
             let now = (pending, dead, self.peer.calls());
@@ -156,12 +154,16 @@ impl Site {
         }
     }
 
-    /// What is pending, and what is dead.
-    fn outstanding(&self) -> Result<(u64, u64), OutsideError> {
+    /// What is pending, and what is dead; `None` if the server cannot say now.
+    fn outstanding(&self) -> Result<Option<(u64, u64)>, OutsideError> {
         let question = json!({ "op": "obligations", "list": "dead", "limit": 1 });
         let answer = ask(&self.socket(), &question).map_err(OutsideError::io("ask for obligations"))?;
         let count = |field| answer.get(field).and_then(Value::as_u64);
-        count("pending").zip(count("dead")).ok_or_else(|| OutsideError::answered("obligations", answer.to_string()))
+        match (count("pending").zip(count("dead")), answer["error"]["code"].as_str()) {
+            (Some(outstanding), _) => Ok(Some(outstanding)),
+            (None, Some(code)) if code.starts_with("SERVICE_") => Ok(None),
+            (None, _) => Err(OutsideError::answered("obligations", answer.to_string())),
+        }
     }
 
     /// Has the server stop in order, and its journal checked.

@@ -66,12 +66,14 @@ impl Operator {
         said.lines().map(read).collect()
     }
 
-    /// Brings every dead letter back.
+    /// Brings every dead letter back, and says how many there were.
     ///
     /// # Errors
-    /// If the command is refused.
-    pub fn replay_all(&self) -> Result<(), OutsideError> {
-        self.run(&["obligations", "replay", "--all-since", "1970-01-01T00:00:00Z"]).map(drop)
+    /// If the command is refused or does not say.
+    pub fn replay_all(&self) -> Result<u64, OutsideError> {
+        let said = self.run(&["obligations", "replay", "--all-since", "1970-01-01T00:00:00Z", "--json"])?;
+        let value: Value = serde_json::from_str(said.trim()).unwrap_or_default();
+        value["replayed"].as_u64().ok_or_else(|| OutsideError::answered("obligations replay", said))
     }
 
     /// Reads every entry of the journal, line by line: there may be more than fit into memory.

@@ -11,7 +11,7 @@ use holdfast_domain::{AMOUNT_MAX, CreditUnit, ObligationId, Span, Timestamp};
 use holdfast_engine::Clock;
 use holdfast_engine::dispatcher::{self, Bell, CircuitView, DELIVERY_MAX, Observer, Parts, Peer as _, Seen, Told};
 use holdfast_engine::obligations::{Count, Durable, ObligationStore, Standing};
-use holdfast_simulator::peer::{Manner, Mix, Options, Peer};
+use holdfast_simulator::peer::{Manner, Mix, Options, Peer, Presence};
 use holdfast_simulator::rng::Rng;
 use holdfast_simulator::servers::{Mode, RedisServer};
 use std::collections::HashMap;
@@ -173,7 +173,9 @@ fn assert_booked(peer: &Peer, obligations: &[Obligation]) {
 /// dlq (settlement deferred). No path exists where finalize() returns without one of these outcomes.
 #[tokio::test(flavor = "multi_thread")]
 async fn inv_1_every_finalize_has_exactly_one_of_three_outcomes_and_it_is_true() {
-    let peer = Peer::start(Options { refuses_one_in: Some(20), ..Options::hostile(1) }).unwrap();
+    // Away for moments only: whoever asks while nobody is there learns little.
+    let presence = Presence::ComesAndGoes { calls: 200, away: Duration::from_millis(4) };
+    let peer = Peer::start(Options { refuses_one_in: Some(20), presence, ..Options::hostile(1) }).unwrap();
     let (client, obligations) = (client(&peer), obligations(1));
     let mut seen: HashMap<Finalize, u64> = HashMap::new();
     for _ in 0..3 {

@@ -1,5 +1,6 @@
 //! The simulator at work: seeds without a violation, the same run for the same seed, every planted bug caught, the
-//! upstream's and the peer's manners, the invariants of settlement, the contract of every port's adapters, and what a Redis that fails does to them.
+//! upstream's and the peer's manners, the invariants of settlement, the contract of every port's adapters, and what a Redis
+//! that fails does to them.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod contract;
