@@ -42,4 +42,8 @@ pub trait Projection: Send + 'static {
     fn applied(&self) -> Applied;
     /// Applies `records`, which follow what it has, and remembers that it has come to `applied`: all of it, or nothing.
     fn apply(&mut self, records: &[Located], applied: Applied) -> Result<(), ProjectionFailed>;
+    /// Whether it is sound again after a failure, from wherever [`Projection::applied`] says now. It may take its time.
+    fn recover(&mut self) -> bool {
+        false
+    }
 }

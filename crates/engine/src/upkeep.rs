@@ -299,8 +299,11 @@ impl<D: Disk> crate::engine::Engine<D> {
         let follower = shared.upkeep.add_follower(name, projection.applied());
         let run = move || {
             step_aside();
-            if let Err(failed) = follow(&shared, &mut projection, &follower) {
-                let _once = follower.failed.set(failed.0);
+            while let Err(failed) = follow(&shared, &mut projection, &follower) {
+                if shared.upkeep.is_stopping() || !projection.recover() {
+                    let _once = follower.failed.set(failed.0);
+                    return;
+                }
             }
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(run).expect("a process can start a thread")

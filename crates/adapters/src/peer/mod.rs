@@ -47,6 +47,21 @@ pub struct PeerSettings {
     pub private_addresses: PrivateAddresses,
 }
 
+impl PeerSettings {
+    /// Whether the address is one that can be asked, as far as can be told without asking.
+    pub fn check(&self) -> Result<(), PeerRefused> {
+        self.finalize_url().map(|_| ())
+    }
+
+    fn finalize_url(&self) -> Result<Url, PeerRefused> {
+        let finalize = finalize_url(&self.url)?;
+        if self.private_addresses == PrivateAddresses::Refuse {
+            address::check_literal(&finalize)?;
+        }
+        Ok(finalize)
+    }
+}
+
 /// Why a peer cannot be told anything.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerRefused {
@@ -84,7 +99,7 @@ struct Body<'a> {
 impl HttpPeer {
     /// A peer at an address.
     pub fn new(settings: &PeerSettings, clock: Arc<dyn Clock>, sign: Sign) -> Result<Self, PeerRefused> {
-        let finalize = finalize_url(&settings.url)?;
+        let finalize = settings.finalize_url()?;
         let mut builder = Client::builder()
             .redirect(redirect::Policy::none())
             .tcp_nodelay(true)
@@ -92,7 +107,6 @@ impl HttpPeer {
             .pool_idle_timeout(Duration::from_secs(90))
             .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")));
         if settings.private_addresses == PrivateAddresses::Refuse {
-            address::check_literal(&finalize)?;
             builder = builder.no_proxy().dns_resolver(Arc::new(Guarded));
         }
         let client = builder.build().map_err(|error| PeerRefused::Client(error.to_string()))?;

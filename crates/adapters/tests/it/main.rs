@@ -2,6 +2,8 @@
 //! and the providers against servers that misbehave.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod dispatcher;
+mod obligations;
 mod providers;
 
 use holdfast_adapters::ReadModel;

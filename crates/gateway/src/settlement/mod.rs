@@ -150,8 +150,8 @@ impl Settlement {
 
 fn open(choice: &StoreChoice, journal: JournalStore, clock: &Arc<dyn Clock>) -> Store {
     match choice {
-        StoreChoice::Journal => Store::Journal(journal),
-        StoreChoice::Memory => Store::Memory(Elsewhere::new(MemoryStore::new(Arc::clone(clock)), journal)),
+        StoreChoice::Journal => Store::Journal(Box::new(journal)),
+        StoreChoice::Memory => Store::Memory(Box::new(Elsewhere::new(MemoryStore::new(Arc::clone(clock)), journal))),
         StoreChoice::Redis(place) => {
             let (address, prefix) = &**place;
             let notes = || Arc::new(log::Notes);
@@ -184,11 +184,7 @@ fn peer(settings: &SettlementSettings, clock: Arc<dyn Clock>, identity: Arc<Iden
         let signed = identity.signing.sign_for(&audience, subject, TOKEN_LIFE_S);
         signed.map_err(|error| error.to_string())
     });
-    HttpPeer::new(&settings.peer, clock, sign).map_err(|refused| Failure::Setting {
-        name: "peer.url".to_owned(),
-        value: settings.peer.url.clone(),
-        allowed: refused.to_string(),
-    })
+    HttpPeer::new(&settings.peer, clock, sign).map_err(|refused| settings.refused(&refused))
 }
 
 /// In whose name obligations are claimed: another for each process.

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::settings::Said;
 use holdfast_adapters::obligations::redis::{Address, PREFIX};
-use holdfast_adapters::peer::{PeerSettings, PrivateAddresses};
+use holdfast_adapters::peer::{PeerRefused, PeerSettings, PrivateAddresses};
 use holdfast_domain::Span;
 use holdfast_domain::delivery::{CircuitPolicy, Schedule};
 use std::fmt;
@@ -79,7 +79,23 @@ impl SettlementSettings {
         if url.is_none() {
             return settings.refuse_if_required();
         }
+        settings.checked()?;
         Ok(Some(settings))
+    }
+
+    /// Whether the peer can be told anything there.
+    fn checked(&self) -> Result<(), Failure> {
+        self.peer.check().map_err(|refused| self.refused(&refused))
+    }
+
+    /// Why nothing can be told there.
+    pub(super) fn refused(&self, refused: &PeerRefused) -> Failure {
+        Failure::Setting {
+            name: "peer.url".to_owned(),
+            // It may have a password in it.
+            value: self.peer.url.split('@').next_back().unwrap_or_default().to_owned(),
+            allowed: refused.to_string(),
+        }
     }
 
     fn refuse_if_required(self) -> Result<Option<Self>, Failure> {

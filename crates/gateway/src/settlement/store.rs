@@ -25,8 +25,8 @@ const COMPARE_EVERY: Duration = Duration::from_secs(30);
 
 /// The store that was chosen.
 pub(crate) enum Store {
-    Journal(JournalStore),
-    Memory(Elsewhere<MemoryStore>),
+    Journal(Box<JournalStore>),
+    Memory(Box<Elsewhere<MemoryStore>>),
     /// With memory in its place while it is away.
     Redis(Box<Elsewhere<Failover<RedisStore>>>),
 }

@@ -207,22 +207,23 @@ pub(super) fn dead_by(reader: &Connection, id: ObligationId) -> rusqlite::Result
     reader.prepare_cached(&query)?.query_row([id.as_str()], dead).optional()
 }
 
-/// What there is of a charge besides the one that entry `seq` owes, and what it comes to in all by the newest of them.
+/// What there is of a charge besides this one, and what it comes to in all by the newest of them. The file is asked for this
+/// one too: what it was when it was claimed may be less than it is now.
 pub(super) fn siblings(reader: &Connection, of: &Kept) -> rusqlite::Result<(Left, CreditUnit)> {
     let mut total = of.total;
     let mut count = |table: &str| {
         // Two indexes: the first obligation of a charge is under the charge's id, those after it under the charge.
         let query = format!(
-            "SELECT total FROM {table} WHERE id = ?1 AND charge IS NULL AND seq <> ?2 UNION ALL \
-             SELECT total FROM {table} WHERE charge = ?1 AND seq <> ?2"
+            "SELECT seq, total FROM {table} WHERE id = ?1 AND charge IS NULL UNION ALL \
+             SELECT seq, total FROM {table} WHERE charge = ?1"
         );
         let mut found = reader.prepare_cached(&query)?;
-        let charge = of.obligation.charge;
-        let totals = found.query_map(params![charge.as_str(), of.seq.cast_signed()], |row| amount(row, 0))?;
+        let parts = found.query_map([of.obligation.charge.as_str()], |row| Ok((number(row, 0)?, amount(row, 1)?)))?;
         let mut others = 0_u64;
-        for other in totals {
-            total = total.max(other?);
-            others += 1;
+        for part in parts {
+            let (seq, known) = part?;
+            total = total.max(known);
+            others += u64::from(seq != of.seq);
         }
         Ok::<_, rusqlite::Error>(others)
     };

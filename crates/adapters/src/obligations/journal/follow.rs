@@ -1,7 +1,8 @@
 //! The writing end: follows the journal, and keeps in the file what it owes the peer.
 
 use super::Shared;
-use super::file::{amount, failed, number, same};
+use super::desk::Desk;
+use super::file::{Opened, amount, failed, number, same};
 use holdfast_domain::delivery::{Duty, Part, Sum, owed};
 use holdfast_domain::{ChargeId, CreditUnit, Event, ObligationId, charge};
 use holdfast_engine::obligations::Count;
@@ -9,13 +10,19 @@ use holdfast_engine::{Applied, LifeState, Located, Projection, ProjectionFailed,
 use holdfast_journal::{JournalId, failpoint};
 use rusqlite::types::Type;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The name of the obligations among those who follow the journal.
 pub const OBLIGATIONS: &str = "obligations";
 
+/// How long it is waited before a file that failed is opened again.
+const RECOVER_PAUSE: Duration = Duration::from_secs(1);
+
 /// Follows the journal.
 pub struct Follower {
+    pub(super) data: PathBuf,
     pub(super) shared: Arc<Shared>,
     pub(super) journal: JournalId,
     pub(super) applied: Applied,
@@ -53,6 +60,29 @@ impl Projection for Follower {
         if rings {
             shared.bell.ring();
         }
+        Ok(())
+    }
+
+    fn recover(&mut self) -> bool {
+        std::thread::sleep(RECOVER_PAUSE);
+        // A disk that takes nothing now may do so later: the next attempt comes after the next pause.
+        let _next_time = self.reopen();
+        true
+    }
+}
+
+impl Follower {
+    /// Opens the file anew, and makes it anew if it is damaged. What was leased is forgotten, and told again.
+    fn reopen(&mut self) -> Result<(), ProjectionFailed> {
+        // Until it is where it was, what the journal acknowledges later would be told again.
+        self.last = self.last.max(self.applied.through);
+        let opened = Opened::open(&self.data, self.journal, self.last)?;
+        (self.applied, self.sums) = (opened.applied, opened.sums);
+        let is_ready = self.applied.through >= self.last;
+        let mut writer = self.shared.writer();
+        *self.shared.desk() = Desk::new(opened.reader, is_ready);
+        (writer.connection, writer.count) = (opened.writer, opened.count);
+        self.shared.publish(opened.count);
         Ok(())
     }
 }

@@ -114,7 +114,8 @@ impl JournalStore {
         let (pending, dead) = (AtomicU64::new(count.pending), AtomicU64::new(count.dead));
         let writer = Mutex::new(Writer { connection: writer, count });
         let shared = Arc::new(Shared { writer, desk: Mutex::new(desk), bell, pending, dead });
-        let follower = Follower { shared: Arc::clone(&shared), journal, applied, last, sums };
+        let data = data.to_owned();
+        let follower = Follower { data, shared: Arc::clone(&shared), journal, applied, last, sums };
         let named = |name: &str| name.parse().expect("a plain word");
         let (dispatcher, operator) = (named("dispatcher"), named("operator"));
         Ok((Self { shared, entries, clock, turn: tokio::sync::Mutex::default(), dispatcher, operator }, follower))

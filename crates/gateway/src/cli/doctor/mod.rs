@@ -5,6 +5,7 @@
 
 mod books;
 mod disk;
+mod peer;
 mod providers;
 
 use super::output::Field;
@@ -94,6 +95,7 @@ pub(super) fn run(session: &Session<'_>, words: &Doctor) -> Result<(), Ended> {
     if let Some((config, http)) = config {
         findings.push(address(&http, books.is_served));
         findings.push(prices(session, words, &config));
+        findings.extend(peer::check(&config, words.online));
         findings.extend(providers::check(&config, words.online));
     }
     let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Pass);

@@ -90,7 +90,12 @@ fn known(outstanding: &Outstanding, now: Timestamp) -> String {
         "<p class=\"note\">{} to be told to the peer, {} given up</p><h3>Dead letters</h3>{}<h3>Pending, the oldest</h3>{}",
         Plain(count.pending),
         Plain(count.dead),
-        table(&dead_head, given_up.collect(), " class=\"stack\"", "None: the peer knows of every charge, or is still being told."),
+        table(
+            &dead_head,
+            given_up.collect(),
+            " class=\"stack\"",
+            "None: the peer knows of every charge, or is still being told."
+        ),
         table(&head, waiting.collect(), "", "Nothing: the peer knows of every charge."),
     )
 }
