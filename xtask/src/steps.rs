@@ -27,6 +27,10 @@ pub fn test(length: Length) -> Vec<Step> {
         Length::Usual => (runner(USUAL_LIMIT), "120", "500"),
         Length::Long => (runner(LONG_LIMIT), "1200", "20000"),
     };
+    let (charges, kills) = match length {
+        Length::Usual => ("20000", "10"),
+        Length::Long => ("100000", "40"),
+    };
     let holdfast = release_dir().join("holdfast").to_string_lossy().into_owned();
     let simulator = |bin: &str, arguments: &[&str]| {
         let words = ["run", "--release", "--package", "holdfast-simulator", "--bin", bin, "--"];
@@ -48,6 +52,10 @@ pub fn test(length: Length) -> Vec<Step> {
     cargo("simulate", simulator("simulate", &["--seconds", seconds]));
     cargo("torture", simulator("torture", &["--holdfast", &holdfast, "--cycles", cycles]));
     cargo("gateway kills", simulator("gateway_kills", &["--holdfast", &holdfast, "--rounds", "20"]));
+    cargo("delivery", simulator("delivery", &["--holdfast", &holdfast, "--charges", charges, "--kills", kills]));
+    // A judge that never finds anything proves nothing.
+    let planted = ["--holdfast", &holdfast, "--charges", "500", "--kills", "1", "--plant", "applies-again"];
+    cargo("delivery, planted", simulator("delivery", &planted));
     steps.push(step("clients", &runner, |runner| {
         cargo_run(&["build", "--release", "--package", "holdfast-simulator", "--bin", "upstream"], runner)?;
         clients::run(&sdk::ensure(&root(), runner)?, &release_dir(), runner)

@@ -14,11 +14,13 @@
 mod audit;
 mod check;
 pub mod contract;
+pub mod delivery;
 pub mod disk;
 mod follower;
 pub mod model;
 mod node;
 pub mod outside;
+pub mod peer;
 mod plant;
 pub mod rng;
 pub mod servers;

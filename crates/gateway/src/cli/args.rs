@@ -7,6 +7,7 @@ pub(super) use work::{Commit, Create, Escrows, OnExpiry, Overrun, Reservations};
 use super::config::{ConfigCommand, Init};
 use super::doctor::Doctor;
 use super::limits::{AccountLimit, Limits, Organisations, Teams};
+use super::obligations::Obligations;
 use super::prices::PricesCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -93,6 +94,9 @@ pub(super) enum Command {
     /// Hold credits until somebody has earned them
     #[command(subcommand)]
     Escrows(Escrows),
+    /// What the peer is still to be told of: look, replay, resolve, import from a log
+    #[command(subcommand)]
+    Obligations(Obligations),
     /// API keys for callers, and the server's own signing keys
     #[command(subcommand)]
     Keys(Keys),

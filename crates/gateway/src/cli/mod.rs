@@ -8,6 +8,7 @@ mod door;
 mod journal;
 mod keys;
 mod limits;
+mod obligations;
 mod output;
 mod prices;
 mod rebuild;
@@ -112,6 +113,7 @@ fn run(cli: &Cli) -> Result<(), Ended> {
             requests::Asking::Change(request) => session.change(request, IfMissing::Refuse),
             requests::Asking::Look(request) => session.look(&request, show::escrow),
         },
+        Command::Obligations(command) => obligations::run(&session, command),
         Command::Journal(command) => journal::run(&session, command),
         Command::Prices(command) => prices::run(&session, command),
         Command::Rebuild => rebuild::run(&session),

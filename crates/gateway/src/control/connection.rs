@@ -78,7 +78,7 @@ async fn begin(service: &Arc<Service>, line: Line) -> Answering {
     };
     match asked {
         Err(error) => ready(refuse(error)),
-        Ok(question @ (Asked::Question(_) | Asked::Keys(_) | Asked::Limits(_))) => {
+        Ok(question @ (Asked::Question(_) | Asked::Keys(_) | Asked::Limits(_) | Asked::Obligations(_))) => {
             ready(service.answer(question).await)
         }
         Ok(command @ (Asked::Command(_) | Asked::Batch(_))) => {

@@ -6,7 +6,7 @@ use super::limits::Limited;
 use crate::identity::{AuthError, IdentityError};
 use crate::inference::NoQuote;
 use crate::wire::Shown;
-use crate::wire::error::{ErrorBody, Problem, WireError};
+use crate::wire::error::{DeliveryError, ErrorBody, Problem, WireError};
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -302,10 +302,15 @@ const fn status_of(problem: &Problem) -> StatusCode {
         Problem::Wire(_) => StatusCode::BAD_REQUEST,
         Problem::Refused(refusal) => status_of_refusal(refusal),
         Problem::NoSuchEntry { .. }
+        | Problem::Delivery(DeliveryError::Unknown(_))
         | Problem::Query(QueryError::NoHistory(_))
         | Problem::Identity(IdentityError::UnknownKey(_)) => StatusCode::NOT_FOUND,
         Problem::Identity(IdentityError::BadKey(_)) => StatusCode::BAD_REQUEST,
-        Problem::Query(QueryError::Unreadable(_))
+        Problem::Delivery(DeliveryError::Off | DeliveryError::InDelivery(_) | DeliveryError::NotDead(_)) => {
+            StatusCode::CONFLICT
+        }
+        Problem::Delivery(DeliveryError::Store(_))
+        | Problem::Query(QueryError::Unreadable(_))
         | Problem::ReadModelBehind { .. }
         | Problem::ReadModelFailed(_)
         | Problem::Journal(_)

@@ -24,6 +24,7 @@ mod invoke;
 mod limits;
 mod metrics;
 mod models;
+mod obligations;
 mod openapi;
 mod operations;
 mod outer;
@@ -116,7 +117,7 @@ impl Parts {
 
 /// The whole application. Further routers are merged here, and their operations documented with ours.
 pub(crate) fn app(state: &AppState) -> Router {
-    let operations = [operations::OPERATIONS, models::OPERATIONS];
+    let operations = [operations::OPERATIONS, obligations::OPERATIONS, models::OPERATIONS];
     finish(state, router().merge(models()).merge(console()).merge(about(&operations)))
 }
 
@@ -144,6 +145,10 @@ fn router() -> Router<AppState> {
             "/api/v1/admin/organisations/{id}/limits",
             get(admin::organisation_limit).patch(admin::limit_organisation),
         )
+        .route("/api/v1/admin/pending-reconciliations", get(obligations::pending))
+        .route("/api/v1/admin/dead-letters", get(obligations::dead))
+        .route("/api/v1/admin/dead-letters/{id}/resolve", post(obligations::resolve))
+        .route("/api/v1/admin/reconcile/{id}", post(obligations::reconcile))
         .route("/api/v1/admin/keys", post(admin::make_key).get(admin::list_keys))
         .route("/api/v1/admin/keys/{id}", get(admin::show_key))
         .route("/api/v1/admin/keys/{id}", delete(admin::revoke_key));
@@ -173,6 +178,8 @@ fn console() -> Router<AppState> {
         .route("/console/login", get(console::login_form).post(console::login))
         .route("/console/logout", post(console::logout))
         .route("/console/events", get(console::events))
+        .route("/console/obligations/replay", post(console::replay))
+        .route("/console/obligations/resolve", post(console::resolve))
 }
 
 /// The pages about the server, which anybody may read.

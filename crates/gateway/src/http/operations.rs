@@ -2,7 +2,7 @@
 
 use super::openapi::{Access, Field, Kind, Operation, Place};
 
-const fn field(name: &'static str, kind: Kind, place: Place, about: &'static str) -> Field {
+pub(super) const fn field(name: &'static str, kind: Kind, place: Place, about: &'static str) -> Field {
     Field { name, kind, place, about }
 }
 
@@ -100,7 +100,12 @@ const fn on_reservation(path: &'static str, summary: &'static str, body: &'stati
 }
 
 /// An operation that only looks.
-const fn look(group: &'static str, path: &'static str, summary: &'static str, answer: &'static [Field]) -> Operation {
+pub(super) const fn look(
+    group: &'static str,
+    path: &'static str,
+    summary: &'static str,
+    answer: &'static [Field],
+) -> Operation {
     Operation {
         method: "GET",
         path,

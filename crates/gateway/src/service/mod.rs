@@ -2,9 +2,11 @@
 
 mod keys;
 mod limits;
+mod obligations;
 mod overview;
 mod query;
 
+pub(crate) use obligations::Outstanding;
 pub(crate) use overview::{OpenHold, Overview, TAIL};
 
 use crate::identity::{Identity, IdentityError};
@@ -17,6 +19,7 @@ use crate::wire::error::{Problem, WireError};
 use crate::wire::keys::KeysBody;
 use crate::wire::limits::LimitsBody;
 use crate::wire::object::Object;
+use crate::wire::obligations::ObligationsBody;
 use crate::wire::question::{BatchBody, QuestionBody};
 use holdfast_adapters::SystemClock;
 use holdfast_domain::charge::Charge;
@@ -62,6 +65,8 @@ const QUESTIONS: [&str; 10] = [
 ];
 const KEYS: [&str; 5] = ["key_new", "keys", "key", "key_revoke", "signing_key_rotate"];
 const LIMITS: [&str; 3] = ["limit_set", "limit", "limits"];
+const OBLIGATIONS: [&str; 6] =
+    ["obligations", "obligation", "obligation_replay", "obligations_replay", "obligation_resolve", "obligations_put"];
 
 /// The books, and how to speak of them.
 pub(crate) struct Service {
@@ -90,6 +95,8 @@ pub(crate) enum Asked {
     Keys(KeysBody),
     /// Limits of accounts, teams and organisations.
     Limits(LimitsBody),
+    /// What the peer is still to be told.
+    Obligations(ObligationsBody),
 }
 
 impl Service {
@@ -133,6 +140,7 @@ impl Service {
             Asked::Question(question) => self.question(question).await,
             Asked::Keys(body) => line(self.keys(body).await),
             Asked::Limits(body) => line(self.limits(body).await),
+            Asked::Obligations(body) => line(self.obligations(body, self.operator).await),
         }
     }
 
@@ -250,6 +258,7 @@ pub(crate) fn refused_unasked(line: &str) -> Option<String> {
     match Asked::read(line.as_bytes()) {
         Ok(Asked::Command(body)) => body.into_request(given).err().map(refuse),
         Ok(Asked::Limits(body)) => body.into_task().err().map(refuse),
+        Ok(Asked::Obligations(body)) => body.into_task().err().map(refuse),
         Ok(Asked::Batch(_) | Asked::Question(_) | Asked::Keys(_)) => None,
         Err(error) => Some(refuse(error)),
     }
@@ -276,6 +285,9 @@ impl Asked {
         if LIMITS.contains(&op.as_ref()) {
             return shape(text).map(Self::Limits);
         }
+        if OBLIGATIONS.contains(&op.as_ref()) {
+            return shape(text).map(Self::Obligations);
+        }
         Err(unknown(&op))
     }
 }
@@ -297,10 +309,10 @@ fn command(text: &RawValue) -> Result<CommandBody, WireError> {
 
 fn unknown(op: &str) -> WireError {
     let (commands, questions) = (COMMANDS.join(", "), QUESTIONS.join(", "));
-    let (keys, limits) = (KEYS.join(", "), LIMITS.join(", "));
+    let (keys, limits, obligations) = (KEYS.join(", "), LIMITS.join(", "), OBLIGATIONS.join(", "));
     WireError::Malformed(format!(
         "there is no op {op:?}; the commands are {commands}; the questions are {questions}; about keys there are {keys}; \
-         about limits there are {limits}; batch takes commands only"
+         about limits there are {limits}; about what the peer is to be told there are {obligations}; batch takes commands only"
     ))
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Settlement {
     pub(crate) store: Arc<Store>,
     pub(crate) circuit: Arc<CircuitView>,
     pub(crate) numbers: Arc<Numbers>,
+    /// Rung when something has become due.
+    pub(crate) due: Arc<Bell>,
     /// Whether new paid work is refused while the peer is away.
     require_peer: bool,
     clock: Arc<dyn Clock>,
@@ -104,10 +106,10 @@ impl Settlement {
         // Both are waited for when the server stops.
         let tasks = vec![
             runtime.spawn(dispatcher::run(parts, stopping.clone())),
-            runtime.spawn(store::forward(Arc::clone(&store), owed, due, stopping)),
+            runtime.spawn(store::forward(Arc::clone(&store), owed, Arc::clone(&due), stopping)),
         ];
         let require_peer = settings.require_peer;
-        Ok((Arc::new(Self { store, circuit, numbers, require_peer, clock }), Tasks(tasks)))
+        Ok((Arc::new(Self { store, circuit, numbers, due, require_peer, clock }), Tasks(tasks)))
     }
 
     /// Whether new paid work must wait, because the peer could not be told of it.

@@ -3,7 +3,8 @@
 use super::Shown;
 use crate::identity::IdentityError;
 use holdfast_adapters::read_model::QueryError;
-use holdfast_domain::{CreditUnit, NotAnAccount};
+use holdfast_domain::{CreditUnit, NotAnAccount, ObligationId};
+use holdfast_engine::obligations::StoreFailed;
 use holdfast_engine::recovery::StartError;
 use holdfast_engine::{Action, Refusal};
 use serde::Serialize;
@@ -52,6 +53,40 @@ impl WireError {
     }
 }
 
+/// Why nothing was done about what the peer is to be told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DeliveryError {
+    #[error("no charges are delivered here: this needs a running server with a peer in its configuration")]
+    Off,
+    #[error("the peer is owed nothing under {0}: it knows of it, or there never was such a charge")]
+    Unknown(ObligationId),
+    #[error("the peer is being told of {0} right now; look again in a moment")]
+    InDelivery(ObligationId),
+    #[error("{0} is no dead letter: only what was given up is resolved by hand")]
+    NotDead(ObligationId),
+    #[error(transparent)]
+    Store(#[from] StoreFailed),
+}
+
+impl DeliveryError {
+    const fn code(&self) -> &'static str {
+        match self {
+            Self::Off => "DELIVERY_OFF",
+            Self::Unknown(_) => "OBLIGATION_NOT_FOUND",
+            Self::InDelivery(_) => "OBLIGATION_IN_DELIVERY",
+            Self::NotDead(_) => "OBLIGATION_NOT_DEAD",
+            Self::Store(_) => "SERVICE_OBLIGATIONS_UNREACHABLE",
+        }
+    }
+
+    const fn action(&self) -> Action {
+        match self {
+            Self::Off | Self::Unknown(_) | Self::NotDead(_) => Action::FixRequest,
+            Self::InDelivery(_) | Self::Store(_) => Action::RetryLater,
+        }
+    }
+}
+
 /// Why a request or question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
@@ -73,6 +108,8 @@ pub(crate) enum Problem {
     NoRandomness(String),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Delivery(#[from] DeliveryError),
     #[error("the peer that must learn of every charge is away, so no new paid work is begun; ask again in a moment")]
     PeerAway,
 }
@@ -90,6 +127,7 @@ impl Problem {
             Self::Journal(error) => error.code(),
             Self::NoRandomness(_) => "SERVICE_NO_RANDOMNESS",
             Self::Identity(error) => error.code(),
+            Self::Delivery(error) => error.code(),
             Self::PeerAway => "SERVICE_PEER_AWAY",
         }
     }
@@ -102,6 +140,7 @@ impl Problem {
             | Self::Query(QueryError::NoHistory(_))
             | Self::Identity(IdentityError::UnknownKey(_) | IdentityError::BadKey(_)) => Action::FixRequest,
             Self::Refused(refusal) => refusal.action(),
+            Self::Delivery(error) => error.action(),
             Self::Query(QueryError::Unreadable(_))
             | Self::ReadModelBehind { .. }
             | Self::ReadModelFailed(_)

@@ -12,6 +12,7 @@ pub(crate) mod ids;
 pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod object;
+pub(crate) mod obligations;
 pub(crate) mod parse;
 pub(crate) mod question;
 pub(crate) mod time;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 
 /// A client that shows redirects instead of following them.
-fn browser() -> Client {
+pub(crate) fn browser() -> Client {
     Client::builder().no_proxy().redirect(Policy::none()).build().unwrap()
 }
 
@@ -23,7 +23,7 @@ fn header<'a>(response: &'a Response, name: &str) -> &'a str {
 }
 
 /// The cookie of a good login, as it is sent back.
-fn cookie(site: &Site) -> String {
+pub(crate) fn cookie(site: &Site) -> String {
     let response = log_in(site, &site.admin);
     assert_eq!((response.status().as_u16(), header(&response, "location")), (303, "/console"));
     let set = header(&response, "set-cookie");

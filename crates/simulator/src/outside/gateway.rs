@@ -100,6 +100,30 @@ impl Gateway {
         Err(OutsideError::TooLate { what: "the kill by a failpoint".to_owned(), seconds: within.as_secs() })
     }
 
+    /// Has it stop in order.
+    ///
+    /// # Errors
+    /// If it does not, or not in time.
+    pub fn stop(&mut self, within: Duration) -> Result<(), OutsideError> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            let told = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            told.map_err(|error| OutsideError::io("tell the gateway to stop")(error.into()))?;
+        }
+        let until = Instant::now() + within;
+        while Instant::now() < until {
+            match self.ended() {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    let said = format!("ended with {status}; it said: {}", self.said());
+                    return Err(OutsideError::answered("the gateway", said));
+                }
+                None => thread::sleep(LOOK_EVERY),
+            }
+        }
+        Err(OutsideError::TooLate { what: "the end of the gateway".to_owned(), seconds: within.as_secs() })
+    }
+
     /// Kills it as `kill -9` does, and waits until it is gone.
     pub fn kill(&mut self) {
         // It may have ended by itself.

@@ -3,6 +3,7 @@
 use super::OutsideError;
 use holdfast_domain::CreditUnit;
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -63,6 +64,39 @@ impl Operator {
                 .map_err(|error| OutsideError::answered("journal cat", format!("{error}: {line}")))
         };
         said.lines().map(read).collect()
+    }
+
+    /// Brings every dead letter back, and says how many there were.
+    ///
+    /// # Errors
+    /// If the command is refused or does not say.
+    pub fn replay_all(&self) -> Result<u64, OutsideError> {
+        let said = self.run(&["obligations", "replay", "--all-since", "1970-01-01T00:00:00Z", "--json"])?;
+        let value: Value = serde_json::from_str(said.trim()).unwrap_or_default();
+        value["replayed"].as_u64().ok_or_else(|| OutsideError::answered("obligations replay", said))
+    }
+
+    /// Reads every entry of the journal, line by line: there may be more than fit into memory.
+    ///
+    /// # Errors
+    /// If the command fails, or `take` refuses a line.
+    pub fn each_entry(&self, mut take: impl FnMut(&str) -> Result<(), String>) -> Result<(), OutsideError> {
+        let mut command = Command::new(&self.program);
+        command.args(["journal", "cat", "--data"]).arg(&self.data).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(OutsideError::io(format!("run {}", self.program.display())))?;
+        let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        let mut taken = Ok(());
+        for line in lines {
+            let line = line.map_err(OutsideError::io("read the journal"))?;
+            // Read to its end all the same, so that the command ends by itself.
+            taken = taken.and_then(|()| take(&line));
+        }
+        let status = child.wait().map_err(OutsideError::io("wait for journal cat"))?;
+        match taken {
+            Ok(()) if status.success() => Ok(()),
+            Ok(()) => Err(OutsideError::answered("journal cat", status.to_string())),
+            Err(said) => Err(OutsideError::answered("journal cat", said)),
+        }
     }
 
     fn run(&self, arguments: &[&str]) -> Result<String, OutsideError> {

@@ -14,9 +14,11 @@ mod events;
 mod html;
 mod page;
 mod session;
+mod settlement;
 mod sign_in;
 
 pub(super) use events::events;
+pub(super) use settlement::{replay, resolve};
 pub(super) use sign_in::{login, login_form, logout};
 
 use super::AppState;
@@ -56,7 +58,8 @@ impl Console {
 
 pub(super) async fn show(State(state): State<AppState>, operator: Operator) -> Result<Response, ApiError> {
     let overview = look(&state).await?;
-    Ok(page(page::render(&overview, operator.subject.as_str(), &state.service.engine_health())))
+    let settlement = settlement::look(&state).await;
+    Ok(page(page::render(&overview, &settlement, operator.subject.as_str(), &state.service.engine_health())))
 }
 
 /// The books at a glance, as of now or a moment ago.

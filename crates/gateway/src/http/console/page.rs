@@ -1,7 +1,7 @@
 //! The page itself, written on the server: it says everything without its script, which only adds what comes later.
 
 use super::html::Plain;
-use super::{SCRIPT, STYLE, chart};
+use super::{SCRIPT, STYLE, chart, settlement};
 use crate::service::{OpenHold, Overview};
 use crate::wire::answer::stage_name;
 use crate::wire::time::Moment;
@@ -11,10 +11,12 @@ use holdfast_engine::Health;
 use std::fmt::Display;
 
 /// The page.
-pub(super) fn render(overview: &Overview, subject: &str, health: &Health) -> String {
+pub(super) fn render(overview: &Overview, settlement: &settlement::Seen, subject: &str, health: &Health) -> String {
     let Overview { at, through, .. } = overview;
     let title = format!("Holdfast <small>{}</small>", Plain(env!("CARGO_PKG_VERSION")));
-    let sections = [totals(overview), revenue(overview), balances(overview), holds(overview), journal(overview)];
+    let settled = settlement.section(*at);
+    let sections =
+        [totals(overview), revenue(overview), balances(overview), holds(overview), settled, journal(overview)];
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>Console · Holdfast</title>\
@@ -24,13 +26,13 @@ pub(super) fn render(overview: &Overview, subject: &str, health: &Health) -> Str
          <main>{}{}</main><script>{SCRIPT}</script></body></html>",
         Plain(time_of(*at)),
         Plain(subject),
-        notices(overview, health),
+        notices(overview, settlement, health),
         sections.concat(),
     )
 }
 
 /// What an operator must not overlook.
-fn notices(overview: &Overview, health: &Health) -> String {
+fn notices(overview: &Overview, settlement: &settlement::Seen, health: &Health) -> String {
     let mut said = Vec::new();
     if health.failed.is_some() {
         said.push("The journal has failed: nothing more is taken. The log says why.".to_owned());
@@ -38,6 +40,7 @@ fn notices(overview: &Overview, health: &Health) -> String {
     if overview.totals.imbalance != 0 {
         said.push(format!("The books do not balance: off by {} millionths.", overview.totals.imbalance));
     }
+    said.extend(settlement.notice());
     said.iter().map(|text| format!("<p class=\"notice\" role=\"alert\">{}</p>", Plain(text))).collect()
 }
 
@@ -163,7 +166,7 @@ fn entry(entry: &TailRow) -> String {
 }
 
 /// A table with a head. `attributes` go to its body; without rows it says `nothing`.
-fn table(head: &[(&str, &str)], rows: String, attributes: &str, nothing: &str) -> String {
+pub(super) fn table(head: &[(&str, &str)], rows: String, attributes: &str, nothing: &str) -> String {
     if rows.is_empty() && !nothing.is_empty() {
         return format!("<p class=\"none\">{nothing}</p>");
     }
@@ -174,15 +177,15 @@ fn table(head: &[(&str, &str)], rows: String, attributes: &str, nothing: &str) -
     )
 }
 
-fn row(cells: &[String]) -> String {
+pub(super) fn row(cells: &[String]) -> String {
     format!("<tr>{}</tr>", cells.concat())
 }
 
-fn cell(text: impl Display) -> String {
+pub(super) fn cell(text: impl Display) -> String {
     format!("<td>{}</td>", Plain(text))
 }
 
-fn number(number: impl Display) -> String {
+pub(super) fn number(number: impl Display) -> String {
     format!("<td class=\"n\">{}</td>", Plain(number))
 }
 
@@ -201,7 +204,7 @@ pub(super) fn time_of(at: Timestamp) -> String {
 }
 
 /// How long it is from one moment to another, in the two largest units.
-fn between(from: Timestamp, to: Timestamp) -> String {
+pub(super) fn between(from: Timestamp, to: Timestamp) -> String {
     let seconds = to.millis().saturating_sub(from.millis()) / 1_000;
     match seconds {
         0..60 => format!("{seconds} s"),

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use std::time::Instant;
 
 /// The longest form: a token has some hundred bytes.
-const FORM_BYTES_MAX: usize = 16 * 1_024;
+pub(super) const FORM_BYTES_MAX: usize = 16 * 1_024;
 
 #[derive(Deserialize)]
 struct LoginBody {
@@ -66,7 +66,7 @@ pub(in crate::http) async fn logout(State(state): State<AppState>, headers: Head
 
 /// Refuses a form that another site's page has sent. Programs that are no browsers say neither header, and have no cookies
 /// that somebody else could make them send.
-fn from_our_page(headers: &HeaderMap) -> Result<(), AuthError> {
+pub(super) fn from_our_page(headers: &HeaderMap) -> Result<(), AuthError> {
     let text = |value: Option<&axum::http::HeaderValue>| value.and_then(|value| value.to_str().ok()).map(str::to_owned);
     if let Some(site) = headers.get("sec-fetch-site") {
         return if site == "same-origin" || site == "none" { Ok(()) } else { Err(AuthError::CrossSite) };
