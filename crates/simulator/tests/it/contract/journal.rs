@@ -53,10 +53,11 @@ impl Entries for Journal {
     fn submit(&self, requests: Vec<Request>) -> Eventually<'_, Result<Vec<Answer>, Refusal>> {
         let write = |request: Request| {
             let Command::Charge { charge, command } = request.command else { return Err(Refusal::UnknownCharge) };
-            let (event, state) = match command {
-                charge::Command::Ack { .. } => (charge::Event::Acked, State::Acked),
-                charge::Command::Fail { reason, .. } => (charge::Event::Failed { reason }, State::Failed),
-                other => panic!("the store writes {other:?}"),
+            let (event, state) = if let charge::Command::Fail { reason, .. } = command {
+                (charge::Event::Failed { reason }, State::Failed)
+            } else {
+                assert!(matches!(command, charge::Command::Ack { .. }), "the store writes {command:?}");
+                (charge::Event::Acked, State::Acked)
             };
             let record = self.write(charge, "alice".parse().unwrap(), event, state, Timestamp::EPOCH);
             Ok(Written::Applied(record.into_receipt()))
