@@ -201,7 +201,7 @@ mod tests {
         let found = |line: &str| obligation_in(line, 7).ok().flatten();
         assert_eq!(found(&line), serde_json::from_str(obligation).ok());
         assert_eq!(found(&format!("2026-01-01T00:00:00Z server[1]: {line}\r")), found(&line));
-        for other in ["", "all is well", r#"{"event":"other","of":"obligation_not_stored"}"#] {
+        for other in ["", "all is well", r#"{"event":"other","of":"obligation"}"#] {
             assert!(matches!(obligation_in(other, 7), Ok(None)), "{other}");
         }
         for broken in [&line[..line.len() - 3], r#"{"event":"obligation_not_stored"}"#] {

@@ -86,7 +86,7 @@ pub fn run(options: &Options) -> Result<Report, OutsideError> {
     Ok(Report {
         committed: plan.committed(),
         released: options.charges - plan.committed(),
-        kills: options.kills,
+        kills: options.kills - site.store_kills,
         store_kills: site.store_kills,
         calls: book.calls,
         absences: book.absences,

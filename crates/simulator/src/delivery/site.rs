@@ -57,7 +57,9 @@ pub(super) struct Site {
 impl Site {
     pub(super) fn start(options: &Options, rng: Rng) -> Result<Self, OutsideError> {
         let hostile = peer::Options::hostile(options.seed);
-        let behaviour = peer::Options { refuses_one_in: Some(REFUSED_ONE_IN), plant: options.plant, ..hostile };
+        // Memory forgets its dead letters with the process, so nobody could bring them back.
+        let refuses_one_in = (options.store != Store::Memory).then_some(REFUSED_ONE_IN);
+        let behaviour = peer::Options { refuses_one_in, plant: options.plant, ..hostile };
         let peer = Peer::start(behaviour).map_err(OutsideError::io("start the peer"))?;
         let redis = match options.store {
             Store::Redis => Some(start_redis(&options.directory.join("redis"))?),
