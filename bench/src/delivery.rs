@@ -4,9 +4,12 @@
 //! many obligations go through put, claim and complete per second, with four workers and batches. The stream does the same
 //! with `XADD`, `XREADGROUP` and `XACK`; it has no schedule, no lease that runs out, no dead letters and no upsert. Redis syncs
 //! its log before it answers, for both. Afterwards as many must be pending as before. To add a store, add a line to `SUBJECTS`.
+//!
+//! Last comes the real server with each store: what telling a peer adds to a commit, and how many charges a second reach it.
 
 mod journal;
 mod measure;
+mod served;
 mod store;
 mod streams;
 
@@ -16,10 +19,13 @@ use crate::ledger::drive::runtime;
 use crate::plan::{Pace, Plan};
 use crate::report::{Missing, Report, Row, readable};
 use measure::Figures;
+use served::Mode;
 use std::path::Path;
 
 /// The name of the benchmark and of its file.
 pub const NAME: &str = "delivery";
+/// The case of the real server.
+const SERVED: &str = "served";
 /// The subject whose ratios to the others are reported.
 pub const OURS: &str = "redis";
 
@@ -63,14 +69,54 @@ pub fn run(pace: Pace, plan: &Plan, choice: &Choice, report: &mut Report) -> Res
                 Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
                 Err(error) => {
                     failed += 1;
-                    let why = format!("failed: {error}");
-                    eprintln!("{case:<18} {name:<9} {why}");
-                    report.miss(Missing { subject: name.to_owned(), case: case.clone(), why });
+                    miss(report, name, &case, &error);
                 }
             }
         }
     }
+    Ok(failed + run_served(pace, plan, choice, report)?)
+}
+
+fn run_served(pace: Pace, plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, BenchError> {
+    let charges = match pace {
+        Pace::Full => 100_000,
+        Pace::Quick => 20_000,
+    };
+    let mut failed = 0;
+    for mode in Mode::ALL.into_iter().filter(|mode| choice.subject.as_ref().is_none_or(|only| only == mode.name())) {
+        plan.stop.check()?;
+        let dir = plan.sandbox.fresh(mode.name())?;
+        let measured = served::measure(mode, charges, &dir, plan);
+        plan.sandbox.discard(mode.name());
+        match measured {
+            Ok(figures) => add_served(report, mode.name(), &figures),
+            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Err(error) => {
+                failed += 1;
+                miss(report, mode.name(), SERVED, &error);
+            }
+        }
+    }
     Ok(failed)
+}
+
+fn add_served(report: &mut Report, subject: &str, figures: &served::Figures) {
+    let mut add = |metric, value, unit| {
+        report.add(Row { subject: subject.to_owned(), case: SERVED.to_owned(), metric, value, unit });
+    };
+    let (p50, p99) = figures.commit;
+    eprintln!("{SERVED:<18} {subject:<9} a commit takes {} ms", readable(p50.as_secs_f64() * 1e3));
+    add("commit p50", p50.as_secs_f64() * 1e3, "ms");
+    add("commit p99", p99.as_secs_f64() * 1e3, "ms");
+    if let Some(delivered) = figures.delivered_per_second {
+        add("delivered", delivered, "1/s");
+    }
+}
+
+fn miss(report: &mut Report, subject: &str, case: &str, error: &BenchError) {
+    let why = format!("failed: {error}");
+    eprintln!("{case:<18} {subject:<9} {why}");
+    report.miss(Missing { subject: subject.to_owned(), case: case.to_owned(), why });
 }
 
 fn add(report: &mut Report, subject: &str, case: &str, figures: Figures) {

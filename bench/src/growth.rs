@@ -42,7 +42,7 @@ const fn size(pace: Pace) -> Size {
 
 /// Callers at once while speed is measured, one operation each.
 const MANY: Case = Case { callers: 1_024, batch: 1 };
-const FUNDS: u64 = 1_000_000_000;
+pub(crate) const FUNDS: u64 = 1_000_000_000;
 /// The lag that counts as keeping up: a second's worth.
 const KEEPING_UP: u64 = 200_000;
 

@@ -1,6 +1,7 @@
 //! The private servers of benchmarks. Only one peer runs at a time, so that one's checkpoint or vacuum is not another's latency.
 
 pub mod holdfast;
+pub mod line;
 pub mod litellm;
 pub mod postgres;
 pub mod redis;

@@ -77,7 +77,7 @@ pub fn bench(words: &[&str]) -> Step {
     let program = "run --quiet --release --package holdfast-bench --bin bench --";
     let arguments = program.split(' ').chain(words.iter().copied()).map(str::to_owned).collect::<Vec<_>>();
     let is_of = |name: &str| words.first() == Some(&name);
-    let (needs_server, needs_upstream) = (is_of("gateway") || is_of("growth"), is_of("gateway"));
+    let (needs_server, needs_upstream) = (is_of("gateway") || is_of("growth") || is_of("delivery"), is_of("gateway"));
     step("bench", &runner, move |runner| {
         // The benchmark finds these beside itself.
         if needs_server {

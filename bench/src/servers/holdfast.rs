@@ -62,13 +62,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts it on the data directory `data`, with its log in `dir`.
+    /// Starts it on the data directory `data`, with its log in `dir` and these settings in its environment.
     ///
     /// # Errors
     /// If it is not built or does not start.
-    pub fn start(dir: &Path, data: &Path) -> Result<Self, BenchError> {
+    pub fn start(dir: &Path, data: &Path, settings: &[(&str, &str)]) -> Result<Self, BenchError> {
         let mut command = as_ourselves(&beside("holdfast")?, Ending::Terminate);
-        command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data").arg(data);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data").arg(data).envs(settings.iter().copied());
         let mut server = Server::start(command, Ending::Terminate, dir.join("log"))?;
         server.wait_listening("holdfast")?;
         Ok(Self { server, socket: data.join("holdfast.sock") })
