@@ -22,7 +22,7 @@ const FORWARD_MAX: usize = 500;
 /// How long a store that does not take them is left alone.
 const FORWARD_PAUSE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the store has lost something that the journal still owes.
-const COMPARE_EVERY: Duration = Duration::from_secs(30);
+const COMPARE_EVERY: Duration = Duration::from_secs(2);
 
 /// The store that was chosen.
 pub(crate) enum Store {
@@ -110,6 +110,9 @@ impl<S: ObligationStore> Elsewhere<S> {
     /// Whether the store has lost what the journal has owed the longest: it was emptied, or went back in time. What was
     /// delivered a moment ago is still owed for as long as the journal takes to say so, and is not meant.
     async fn has_lost_some(&self) -> bool {
+        if self.owed.counted().pending == 0 {
+            return false;
+        }
         let Ok(owed) = self.owed.owed_after(0, 1).await else { return false };
         let Some((seq, oldest)) = owed.first() else { return false };
         if !matches!(self.store.get(oldest.id).await, Ok(None)) {
