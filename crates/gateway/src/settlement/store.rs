@@ -2,7 +2,7 @@
 //!
 //! The embedded engine's journal always knows what is owed. With any other store, what the journal owes is put there
 //! ([`forward`]) and delivered from there, and what became of it is written to the journal. So whatever that store loses is
-//! put again, at the latest at the next start.
+//! put again, and what the journal owes no more is not told, whatever that store still has.
 
 use super::log;
 use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, RedisStore};
@@ -22,7 +22,7 @@ const FORWARD_MAX: usize = 500;
 /// How long a store that does not take them is left alone.
 const FORWARD_PAUSE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the store has lost something that the journal still owes.
-const COMPARE_EVERY: Duration = Duration::from_secs(30);
+const COMPARE_EVERY: Duration = Duration::from_secs(2);
 
 /// The store that was chosen.
 pub(crate) enum Store {
@@ -43,6 +43,23 @@ pub(crate) struct Elsewhere<S> {
 impl<S: ObligationStore> Elsewhere<S> {
     pub(crate) const fn new(store: S, owed: JournalStore) -> Self {
         Self { store, owed, untold: Mutex::new(Vec::new()) }
+    }
+
+    /// Claims what the journal owes still. What it owes no more was voided after it was put, or told from somewhere else: that
+    /// is taken out of the store untold.
+    async fn claim_ready(&self, worker: Label, limit: usize, lease: Span) -> Answered<Vec<Claimed>> {
+        if !self.owed.is_ready() {
+            return Ok(Vec::new());
+        }
+        let mut claimed = self.store.claim_ready(worker, limit, lease).await?;
+        let not_owed = self.owed.not_owed(claimed.iter().map(|claimed| claimed.obligation).collect()).await?;
+        let taken_out = claimed.extract_if(.., |claimed| not_owed.contains(&claimed.obligation.id));
+        let taken_out: Vec<_> = taken_out.map(|claimed| (claimed.lease, Outcome::Delivered)).collect();
+        if !taken_out.is_empty() {
+            // What fails to go now is claimed when its lease has run out, and found here again.
+            let _gone = self.store.complete(&taken_out).await.is_ok();
+        }
+        Ok(claimed)
     }
 
     async fn complete(&self, completed: &[(Lease, Outcome)]) -> Answered<Vec<Result<(), LeaseLost>>> {
@@ -110,6 +127,9 @@ impl<S: ObligationStore> Elsewhere<S> {
     /// Whether the store has lost what the journal has owed the longest: it was emptied, or went back in time. What was
     /// delivered a moment ago is still owed for as long as the journal takes to say so, and is not meant.
     async fn has_lost_some(&self) -> bool {
+        if self.owed.counted().pending == 0 {
+            return false;
+        }
         let Ok(owed) = self.owed.owed_after(0, 1).await else { return false };
         let Some((seq, oldest)) = owed.first() else { return false };
         if !matches!(self.store.get(oldest.id).await, Ok(None)) {
@@ -189,7 +209,11 @@ impl ObligationStore for Store {
     }
 
     async fn claim_ready(&self, worker: Label, limit: usize, lease: Span) -> Answered<Vec<Claimed>> {
-        delegate!(self, store => store.claim_ready(worker, limit, lease).await)
+        match self {
+            Self::Journal(store) => store.claim_ready(worker, limit, lease).await,
+            Self::Memory(elsewhere) => elsewhere.claim_ready(worker, limit, lease).await,
+            Self::Redis(elsewhere) => elsewhere.claim_ready(worker, limit, lease).await,
+        }
     }
 
     async fn complete(&self, completed: &[(Lease, Outcome)]) -> Answered<Vec<Result<(), LeaseLost>>> {

@@ -27,6 +27,7 @@ mod obligations;
 mod prices;
 mod serving;
 mod settlement;
+mod settlement_redis;
 mod settlement_world;
 mod setup;
 mod tour;

@@ -31,6 +31,7 @@ use holdfast_engine::obligations::{
 use holdfast_engine::{Action, Answer, Clock, Command, Engine, ProjectionFailed, Refusal, Request};
 use holdfast_journal::{Disk, JournalId};
 use rusqlite::Connection;
+use std::collections::HashSet;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -139,6 +140,38 @@ impl JournalStore {
             Ok(owed.into_iter().map(|kept| (kept.seq, kept.obligation)).collect())
         })
         .await
+    }
+
+    /// Whether the journal has been read up to where it ended at the start: what is owed is known from then on.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.shared.desk().is_ready
+    }
+
+    /// Those of `obligations` that the journal owes no more: the peer knows them, or never has to. One whose charge is not the
+    /// journal's is none of them.
+    pub async fn not_owed(&self, obligations: Vec<Obligation>) -> Answered<HashSet<ObligationId>> {
+        let unknown = self.look(move |desk| {
+            let mut unknown = Vec::new();
+            for obligation in obligations {
+                let id = obligation.id;
+                // While the file is made anew, nothing is known.
+                let is_known = !desk.is_ready
+                    || file::pending_by(&desk.reader, id)?.is_some()
+                    || file::dead_by(&desk.reader, id)?.is_some();
+                if !is_known {
+                    unknown.push(obligation);
+                }
+            }
+            Ok(unknown)
+        });
+        let mut not_owed = HashSet::new();
+        for Obligation { id, charge, .. } in unknown.await? {
+            if self.entries.knows(charge).await.map_err(|refusal| refused(&refusal))? {
+                not_owed.insert(id);
+            }
+        }
+        Ok(not_owed)
     }
 
     /// Has the journal say what became of obligations that were delivered from another store: each with why it was given up,

@@ -102,7 +102,13 @@ local function drop_orphans(ids)
   end
 end
 
--- How one stands: its entry, attempts, reason, place, moment and worker; nothing if there is none.
+-- Whether somebody has it or will claim it.
+local function has_place(id)
+  return redis.call('ZSCORE', schedule, id) or redis.call('ZSCORE', leased, id)
+end
+
+-- How one stands: its entry, attempts, reason, place, moment and worker; nothing if there is none, or if a server that
+-- drops data has dropped its place in the orders: nobody would ever claim it, until it is put again.
 local function described(id)
   local body = redis.call('GET', entry .. id)
   local place = 'due'
@@ -120,7 +126,10 @@ local function described(id)
       place = 'leased'
       worker = string.sub(redis.call('GET', lock .. id) or '', 26)
     else
-      at = redis.call('ZSCORE', schedule, id) or digits(now_ms())
+      at = redis.call('ZSCORE', schedule, id)
+    end
+    if not at then
+      return nil
     end
   end
   return { id, body, digits(count), reason, place, at, worker }

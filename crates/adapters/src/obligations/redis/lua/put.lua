@@ -20,9 +20,10 @@ for at, id in ipairs(ids) do
   if is_new then
     add_pair(new, entry .. id, bodies[at])
   end
-  local is_lost = entries[at] and not redis.call('ZSCORE', pending, id) and not redis.call('ZSCORE', leased, id)
-  if is_new or is_lost then
+  if is_new or (entries[at] and not has_place(id)) then
     add_pair(due, now, id)
+  end
+  if is_new or (entries[at] and not redis.call('ZSCORE', pending, id)) then
     add_pair(aged, made[at], id)
   end
 end
