@@ -54,6 +54,15 @@ ALTER SCHEMA holdfast OWNER TO symphony_owner;
 REVOKE ALL ON SCHEMA holdfast FROM PUBLIC;
 COMMENT ON SCHEMA holdfast IS 'The leased payment outbox. Programs call its functions; nobody writes its tables.';
 
+-- What was applied, when, and what it said then; `holdfast migrate` keeps it, and refuses a file that was changed afterwards.
+CREATE TABLE holdfast.schema_migrations (
+    version    integer PRIMARY KEY,
+    name       text NOT NULL,
+    checksum   text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+ALTER TABLE holdfast.schema_migrations OWNER TO symphony_owner;
+
 -- Who logs in as one of them finds the functions without naming the schema. Temporary things are looked for last: searched
 -- first, as PostgreSQL does if they are not named, a temporary table could stand in for a real one.
 ALTER ROLE symphony_ingest SET search_path = holdfast, pg_temp;

@@ -33,7 +33,7 @@ BEGIN
     places := ARRAY(
         SELECT queue.ctid FROM holdfast.payment_outbox_queue AS queue
          WHERE queue.lease_token IS NOT NULL AND queue.lease_expires_at <= moment
-         ORDER BY queue.lease_expires_at, queue.outbox_id
+         ORDER BY queue.lease_expires_at
          LIMIT batch_size FOR UPDATE SKIP LOCKED);
     IF cardinality(places) = 0 THEN
         RETURN;
@@ -194,22 +194,23 @@ AS $$
 #variable_conflict use_column
 DECLARE
     places tid[];
-    until  timestamptz;
+    moment timestamptz;
 BEGIN
     IF seconds IS NULL OR seconds NOT BETWEEN 1 AND 86400 THEN
         RAISE EXCEPTION 'seconds is %, and must be from 1 to 86400', seconds USING ERRCODE = '22023';
     END IF;
-    -- In the order that completion locks in: neither ever waits for the other in a circle.
+    -- In the order that completion locks in: neither ever waits for the other in a circle. IS NOT DISTINCT FROM and IS TRUE, here
+    -- and there, are for the planner: it must take the row by its id, and no other index that these would fit.
     places := ARRAY(
         SELECT locked.place
           FROM (SELECT DISTINCT outbox_id FROM unnest(outbox_ids) AS given (outbox_id) ORDER BY 1) AS named
          CROSS JOIN LATERAL (SELECT queue.ctid AS place FROM holdfast.payment_outbox_queue AS queue
-                              WHERE queue.outbox_id = named.outbox_id AND queue.lease_token = token
+                              WHERE queue.outbox_id = named.outbox_id AND queue.lease_token IS NOT DISTINCT FROM token
                               LIMIT 1 FOR UPDATE) AS locked);
-    until := clock_timestamp() + make_interval(secs => seconds);
+    moment := clock_timestamp();
     RETURN QUERY
-    UPDATE holdfast.payment_outbox_queue AS queue SET lease_expires_at = until
-     WHERE queue.ctid = ANY (places) AND queue.lease_expires_at > until - make_interval(secs => seconds)
+    UPDATE holdfast.payment_outbox_queue AS queue SET lease_expires_at = moment + make_interval(secs => seconds)
+     WHERE queue.ctid = ANY (places) AND (queue.lease_expires_at > moment) IS TRUE
     RETURNING queue.outbox_id, queue.lease_expires_at;
 END
 $$;
@@ -235,14 +236,14 @@ BEGIN
         SELECT locked.place
           FROM (SELECT DISTINCT outbox_id FROM unnest(outbox_ids) AS given (outbox_id) ORDER BY 1) AS named
          CROSS JOIN LATERAL (SELECT queue.ctid AS place FROM holdfast.payment_outbox_queue AS queue
-                              WHERE queue.outbox_id = named.outbox_id AND queue.lease_token = token
+                              WHERE queue.outbox_id = named.outbox_id AND queue.lease_token IS NOT DISTINCT FROM token
                               LIMIT 1 FOR UPDATE) AS locked);
     moment := clock_timestamp();
     RETURN QUERY
     UPDATE holdfast.payment_outbox_queue AS queue
        SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL,
            next_attempt_at = moment + make_interval(secs => delay_ms / 1000.0)
-     WHERE queue.ctid = ANY (places) AND queue.lease_expires_at > moment
+     WHERE queue.ctid = ANY (places) AND (queue.lease_expires_at > moment) IS TRUE
     RETURNING queue.outbox_id, queue.next_attempt_at;
 END
 $$;

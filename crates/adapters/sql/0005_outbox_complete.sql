@@ -40,7 +40,7 @@ BEGIN
 
     -- Locked by a statement of its own, in the order of ids: two who complete never wait for each other in a circle, and the
     -- next statement sees the rows and their attempts as they are under the lock. Without the lock, max + 1 made 428
-    -- duplicates in 2,585.
+    -- duplicates in 2,585. (IS NOT DISTINCT FROM and IS TRUE leave only the index by id: by claimed_by it would be square.)
     SELECT array_agg(locked.place) AS places, array_agg(locked.ordinal) AS ordinals, array_agg(locked.outbox_id) AS ids,
            array_agg(locked.lease_token) AS tokens, array_agg(locked.state) AS states,
            array_agg(locked.latency_ms) AS latencies, array_agg(locked.error_code) AS codes,
@@ -57,8 +57,10 @@ BEGIN
                      ORDER BY outbox_id, lease_token, ordinal) AS named
              CROSS JOIN LATERAL (
                 SELECT found.ctid AS place FROM holdfast.payment_outbox_queue AS found
-                 WHERE found.outbox_id = named.outbox_id AND found.lease_token = named.lease_token
-                   AND found.claimed_by = complete_outbox_batch.worker_id AND found.lease_expires_at > moment
+                 WHERE found.outbox_id = named.outbox_id
+                   AND found.claimed_by IS NOT DISTINCT FROM complete_outbox_batch.worker_id
+                   AND found.lease_token IS NOT DISTINCT FROM named.lease_token
+                   AND (found.lease_expires_at > moment) IS TRUE
                  LIMIT 1 FOR UPDATE) AS queue) AS locked;
 
     RETURN QUERY
