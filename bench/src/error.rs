@@ -2,6 +2,7 @@
 //!
 //! A peer that is not installed is no error: it is `Outcome::Missing`. An error says that a figure would have been wrong.
 
+use holdfast_simulator::servers::ServerError;
 use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
@@ -70,6 +71,16 @@ pub enum BenchError {
         /// The file system's kind.
         kind: String,
     },
+}
+
+impl From<ServerError> for BenchError {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::Io { doing, source } => Self::Io { doing, source },
+            ServerError::Program { program, said } => Self::Program { program, said },
+            ServerError::NotReady { server, within, said } => Self::NotReady { server, within, said },
+        }
+    }
 }
 
 impl BenchError {

@@ -1,13 +1,14 @@
 //! Benchmarks of Holdfast beside its peers and beside the disk's own floor.
 //!
-//! `ledger`, `growth` and `gateway` are benchmarks; the other modules serve every benchmark: `report` prints and writes the
-//! figures, `servers` starts private peers, `usage` reads what processes use, `sandbox` holds their files, `latency` records,
-//! `plan` says how long.
+//! `ledger`, `growth`, `gateway` and `delivery` are benchmarks; the other modules serve every benchmark: `report` prints and
+//! writes the figures, `servers` starts private peers, `usage` reads what processes use, `sandbox` holds their files, `latency`
+//! records, `plan` says how long.
 //!
 //! # Invariants
 //! - A figure is measured here and now or it is missing with a reason; none is remembered or invented.
 //! - Whatever a run starts or writes is stopped and removed with it, or swept by the next run if it was killed.
 
+pub mod delivery;
 pub mod error;
 pub mod gateway;
 pub mod growth;

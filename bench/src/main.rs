@@ -3,6 +3,7 @@
 //! Exits with 1 if a subject failed or the run was interrupted, with 2 if the command line makes no sense.
 
 use holdfast_bench::BenchError;
+use holdfast_bench::delivery;
 use holdfast_bench::gateway;
 use holdfast_bench::growth;
 use holdfast_bench::head::Head;
@@ -20,7 +21,8 @@ use tokio::signal::unix::{SignalKind, signal};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const OUTPUT_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
-const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CASE]\nbenchmarks: ledger, growth, gateway";
+const USAGE: &str =
+    "usage: bench NAME [--quick] [--only SUBJECT] [--case CASE]\nbenchmarks: ledger, growth, gateway, delivery";
 
 fn main() -> ExitCode {
     let Some((name, pace, choice)) = parse(std::env::args().skip(1)) else {
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
 /// How thorough, and what of it; `None` if the words make no sense.
 fn parse(mut words: impl Iterator<Item = String>) -> Option<(&'static str, Pace, Choice)> {
     let named = words.next()?;
-    let name = [ledger::NAME, growth::NAME, gateway::NAME].into_iter().find(|name| *name == named)?;
+    let name = [ledger::NAME, growth::NAME, gateway::NAME, delivery::NAME].into_iter().find(|name| *name == named)?;
     let mut pace = Pace::Full;
     let mut choice = Choice::default();
     while let Some(word) = words.next() {
@@ -63,9 +65,11 @@ fn run(name: &'static str, pace: Pace, choice: &Choice) -> Result<usize, BenchEr
     listen(stop.clone())?;
     let mut plan = Plan::new(pace, Sandbox::new(output)?, stop);
     let head = Head::now(plan.sandbox.path(), plan.duration.as_secs_f64());
-    let mut report = Report::new(name, ledger::OURS, head);
+    let ours = if name == delivery::NAME { delivery::OURS } else { ledger::OURS };
+    let mut report = Report::new(name, ours, head);
     let failed = match name {
         growth::NAME => growth::run(pace, &mut plan, choice, &mut report).map(|()| 0)?,
+        delivery::NAME => delivery::run(pace, &plan, choice, &mut report)?,
         gateway::NAME => gateway::run(&plan, choice, &mut report)?,
         _ => ledger::run(&plan, choice, &mut report)?,
     };

@@ -17,7 +17,17 @@ const EDGES: [(&str, &[&str]); 8] = [
     ("crates/adapters", &["holdfast-domain", "holdfast-journal", "holdfast-engine"]),
     ("crates/gateway", &["holdfast-domain", "holdfast-journal", "holdfast-engine", "holdfast-adapters"]),
     ("crates/simulator", &["holdfast-domain", "holdfast-journal", "holdfast-engine", "holdfast-adapters"]),
-    ("bench", &["holdfast-domain", "holdfast-journal", "holdfast-engine", "holdfast-adapters", "holdfast"]),
+    (
+        "bench",
+        &[
+            "holdfast-domain",
+            "holdfast-journal",
+            "holdfast-engine",
+            "holdfast-adapters",
+            "holdfast",
+            "holdfast-simulator",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -35,14 +35,14 @@ pub fn about() -> String {
 /// # Errors
 /// If the server fails, or its books do not balance.
 pub fn measure(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchError> {
-    let Some(program) = find_program(PROGRAM) else {
+    if find_program(PROGRAM).is_none() {
         return Ok(Outcome::Missing(format!("{PROGRAM} is not installed")));
-    };
-    let mut server = Redis::start(&program, dir)?;
-    runtime()?.block_on(run(&mut server, case, plan)).map(Outcome::Measured)
+    }
+    let server = Redis::start(dir)?;
+    runtime()?.block_on(run(&server, case, plan)).map(Outcome::Measured)
 }
 
-async fn run(server: &mut Redis, case: Case, plan: &Plan) -> Result<Measured, BenchError> {
+async fn run(server: &Redis, case: Case, plan: &Plan) -> Result<Measured, BenchError> {
     let mut admin = server.connect().await?;
     let scripts = Arc::new(found(&mut admin).await?);
     let mut connections = Vec::new();
@@ -162,8 +162,7 @@ mod tests {
     fn it_refuses_overdrafts_and_applies_each_operation_once() {
         let sandbox =
             Sandbox::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench-tests/redis"))).unwrap();
-        let program = find_program(PROGRAM).expect("the tests need redis-server");
-        let mut server = Redis::start(&program, &sandbox.fresh("data").unwrap()).unwrap();
+        let server = Redis::start(&sandbox.fresh("data").unwrap()).unwrap();
         runtime().unwrap().block_on(async {
             let mut admin = server.connect().await.unwrap();
             let scripts = Arc::new(found(&mut admin).await.unwrap());

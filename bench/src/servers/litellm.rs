@@ -52,7 +52,7 @@ pub fn ensure() -> Result<PathBuf, BenchError> {
     let mut pip = Command::new(home.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     pip.arg(format!("litellm[proxy]=={VERSION}"));
-    finish(pip, "pip install litellm[proxy]").map_err(last_line)?;
+    finish(pip, "pip install litellm[proxy]").map_err(|error| last_line(error.into()))?;
     fs::write(&installed, VERSION).map_err(BenchError::io(format!("write {}", installed.display())))?;
     Ok(program)
 }

@@ -1,7 +1,9 @@
-//! The outside, behind the engine's ports: the system's clock, the read model in SQLite, and the providers of models.
+//! The outside, behind the engine's ports: the system's clock, the read model in SQLite, the providers of models, and stores of
+//! obligations.
 
 mod clock;
 pub mod obligations;
+pub mod peer;
 pub mod providers;
 pub mod read_model;
 

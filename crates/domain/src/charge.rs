@@ -83,8 +83,12 @@ impl Charge {
                 let taken = closed.late(*actual, *finality, context.available)?;
                 Ok(Event::Committed { taken, finality: *finality })
             }
-            (Self::Committed(_), Command::Ack) | (Self::Failed(_), Command::Ack) => Ok(Event::Acked),
-            (Self::Committed(_), Command::Fail { reason }) => Ok(Event::Failed { reason: reason.clone() }),
+            (Self::Committed(closed) | Self::Failed(closed), Command::Ack { charged }) if closed.is_still(*charged) => {
+                Ok(Event::Acked)
+            }
+            (Self::Committed(closed), Command::Fail { reason, charged }) if closed.is_still(*charged) => {
+                Ok(Event::Failed { reason: reason.clone() })
+            }
             (Self::Committed(closed) | Self::Acked(closed) | Self::Failed(closed), Command::Void { reason }) => {
                 Ok(Event::Voided { returned: closed.charged, reason: reason.clone() })
             }
@@ -108,7 +112,7 @@ impl Charge {
                 | Command::Release
                 | Command::Expire
                 | Command::Void { .. }
-                | Command::Ack
+                | Command::Ack { .. }
                 | Command::Fail { .. },
             ) => Err(Refusal::InvalidState(self.state())),
         }
@@ -185,11 +189,16 @@ pub enum Command {
         reason: Reason,
     },
     /// The peer has acknowledged the charge.
-    Ack,
+    Ack {
+        /// What it was told in all, from whoever told it: refused if more has been charged since. A person need not say.
+        charged: Option<CreditUnit>,
+    },
     /// The peer could not be told within the retries.
     Fail {
         /// Its last word.
         reason: Reason,
+        /// What it should have been told in all; as for an acknowledgement.
+        charged: Option<CreditUnit>,
     },
 }
 

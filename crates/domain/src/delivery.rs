@@ -11,6 +11,14 @@
 //! - Whatever a peer answers is exactly one [`Verdict`].
 //! - A schedule ends: after so many attempts there is no next one.
 
+mod circuit;
+mod next;
+mod owed;
+
+pub use circuit::{Circuit, CircuitPolicy, CircuitState, Sign};
+pub use next::{Attempt, Next};
+pub use owed::{Duty, Left, Part, Sum, Word, owed};
+
 use crate::id::{ChargeId, ObligationId, OwnerId};
 use crate::money::CreditUnit;
 use crate::time::{Span, Timestamp};
@@ -56,6 +64,25 @@ impl Verdict {
             409 => Self::Known,
             300..=399 | 408 | 425 | 429 | 500..=599 => Self::TryAgain { after: retry_after },
             _ => Self::Terminal,
+        }
+    }
+
+    /// How the peer is, by what it answered. One that asks to be told later is left alone too, if it keeps doing so.
+    #[must_use]
+    pub const fn sign(self) -> Sign {
+        match self {
+            Self::Finalized | Self::Known | Self::Terminal => Sign::Well,
+            Self::TryAgain { .. } => Sign::Ill,
+        }
+    }
+
+    /// What it is for whoever asked for the charge to be finalized: one of three, whatever happened.
+    #[must_use]
+    pub const fn result(self) -> &'static str {
+        match self {
+            Self::Finalized => "finalized",
+            Self::Known => "idempotent",
+            Self::TryAgain { .. } | Self::Terminal => "dlq",
         }
     }
 

@@ -6,6 +6,7 @@
 
 use crate::clock::Clock;
 use crate::error::Refusal;
+use crate::projection::READ_MODEL;
 use crate::query::View;
 use crate::request::{Answer, BATCH_MAX, Hashes, Request};
 use crate::turns::Turns;
@@ -48,6 +49,15 @@ pub struct Health {
     pub read_model_failed: Option<String>,
     /// Requests that wait.
     pub waiting: usize,
+}
+
+/// How far one who follows the journal has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Followed {
+    /// The last entry that it has applied.
+    pub applied: u64,
+    /// Why it does not follow any more.
+    pub failed: Option<String>,
 }
 
 impl<D: Disk> Engine<D> {
@@ -191,14 +201,20 @@ impl<D: Disk> Engine<D> {
     /// How the engine is. Never waits for the disk.
     #[must_use]
     pub fn health(&self) -> Health {
-        let (applied, read_model_failed) = self.shared.upkeep.read_model();
+        let read_model = self.followed(READ_MODEL).unwrap_or(Followed { applied: 0, failed: None });
         Health {
             failed: self.shared.turns.failure(),
             durable: self.shared.upkeep.durable().next_offset - 1,
-            applied,
-            read_model_failed,
+            applied: read_model.applied,
+            read_model_failed: read_model.failed,
             waiting: self.shared.turns.waiting(),
         }
+    }
+
+    /// How one who follows the journal is, by its name.
+    #[must_use]
+    pub fn followed(&self, name: &str) -> Option<Followed> {
+        self.shared.upkeep.followed(name)
     }
 
     /// Stops: finishes what waits, seals the journal, and leaves a snapshot so that the next start is quick.

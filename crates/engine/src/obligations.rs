@@ -1,11 +1,12 @@
-//! What the peer is still to be told: a port, leased, so that several may deliver from one store. Today's only store is in
-//! memory, and nothing is delivered yet.
+//! What the peer is still to be told: a port, leased, so that several may deliver from one store.
 //!
 //! # Invariants, for every adapter
 //! - An obligation that was put is there until it is delivered, or resolved by somebody: nothing expires, nothing is dropped.
 //! - Putting it again changes neither its cost nor its moment.
 //! - At any moment at most one lease on it is good. Only that lease completes it; any other is told [`LeaseLost`].
 //! - A lease that runs out gives the obligation back, which counts as an attempt: somebody took it and was not heard of again.
+//!   Until it is given back, by [`ObligationStore::repair_expired`], its holder may still complete it: nobody else has it.
+//! - Moments that go in and come out are by the caller's clock, even if the store goes by another: what counts is how far off.
 
 use holdfast_domain::delivery::Obligation;
 use holdfast_domain::{Label, ObligationId, Reason, Span, Timestamp};
@@ -132,7 +133,8 @@ pub trait ObligationStore: Send + Sync + 'static {
     /// Puts these, all or none of them; those that are there already stay as they are.
     fn put(&self, obligations: &[Obligation]) -> impl Future<Output = Answered<()>> + Send;
 
-    /// Leases up to `limit` of those that are due, the longest due first.
+    /// Leases up to `limit` of those that are due, the longest due first. Fewer may come though more are due: a store bounds how
+    /// much it does at once, and [`Self::next_due`] says whether to ask again.
     fn claim_ready(
         &self,
         worker: Label,
@@ -161,14 +163,14 @@ pub trait ObligationStore: Send + Sync + 'static {
     /// When the oldest that is pending was made.
     fn oldest(&self) -> impl Future<Output = Answered<Option<Timestamp>>> + Send;
 
-    /// The pending ones by age, after `after`.
+    /// The pending ones by age, after `after`: also if that one has died meanwhile; from the first if it is gone.
     fn list_pending(
         &self,
         after: Option<ObligationId>,
         limit: usize,
     ) -> impl Future<Output = Answered<Vec<Stored>>> + Send;
 
-    /// The dead ones by age, after `after`.
+    /// The dead ones by age, after `after`: also if that one was replayed meanwhile; from the first if it is gone.
     fn list_dead(
         &self,
         after: Option<ObligationId>,

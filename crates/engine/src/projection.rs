@@ -26,6 +26,9 @@ impl Applied {
     pub const NOTHING: Self = Self { through: 0, location: Location::START };
 }
 
+/// The name of the read model among the followers.
+pub const READ_MODEL: &str = "read-model";
+
 /// Why a projection could not apply entries. It is derived, so no money is at risk; what it answers is stale.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the read model failed: {0}; run `holdfast rebuild`")]
@@ -33,6 +36,8 @@ pub struct ProjectionFailed(pub String);
 
 /// A store derived from the journal.
 pub trait Projection: Send + 'static {
+    /// What to call it: the name of its thread, and of its place in the engine's health.
+    fn name(&self) -> &'static str;
     /// How far it has come, durably.
     fn applied(&self) -> Applied;
     /// Applies `records`, which follow what it has, and remembers that it has come to `applied`: all of it, or nothing.

@@ -83,7 +83,7 @@ impl Command {
                 | charge::Command::Release
                 | charge::Command::Expire
                 | charge::Command::Void { .. }
-                | charge::Command::Ack
+                | charge::Command::Ack { .. }
                 | charge::Command::Fail { .. } => false,
             },
         }
@@ -265,9 +265,16 @@ fn put_charge(body: &mut Vec<u8>, charge: ChargeId, command: &charge::Command) {
         charge::Command::Release => put(body, 15, &[id], &[]),
         charge::Command::Expire => put(body, 16, &[id], &[]),
         charge::Command::Void { reason } => put(body, 17, &[id, reason.as_str().as_bytes()], &[]),
-        charge::Command::Ack => put(body, 18, &[id], &[]),
-        charge::Command::Fail { reason } => put(body, 19, &[id, reason.as_str().as_bytes()], &[]),
+        charge::Command::Ack { charged } => put(body, 18, &[id], told(charged).as_slice()),
+        charge::Command::Fail { reason, charged } => {
+            put(body, 19, &[id, reason.as_str().as_bytes()], told(charged).as_slice());
+        }
     }
+}
+
+/// What the peer was told in all, if that was said. Without it, the hash is as it was before it could be.
+fn told(charged: &Option<CreditUnit>) -> Option<u64> {
+    charged.map(CreditUnit::units)
 }
 
 fn put_actual(body: &mut Vec<u8>, tag: u8, id: &[u8], actual: &Actual) {

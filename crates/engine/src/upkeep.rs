@@ -1,9 +1,10 @@
-//! What goes on beside the writer: the key index's files, snapshots, the next segment, and the read model.
+//! What goes on beside the writer: the key index's files, snapshots, the next segment, and those who follow the journal.
 //!
-//! None of it is on a caller's path. When the key index or the read model falls too far behind, the intake waits for it:
+//! None of it is on a caller's path. When the key index or a follower falls too far behind, the intake waits for it:
 //! lag is bounded, nothing is dropped.
 
 use crate::book::FrozenBook;
+use crate::engine::Followed;
 use crate::keys::Keys;
 use crate::projection::{Applied, Located, Projection, ProjectionFailed};
 use crate::record::Record;
@@ -11,7 +12,7 @@ use crate::snapshot::{self, Snapshot};
 use crate::worker::{Desk, Shared, lock};
 use holdfast_journal::{Disk, End, Frames, Journal, Location};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often upkeep looks around when nothing wakes it.
@@ -40,7 +41,7 @@ pub struct Policy {
     pub snapshot_entries: u64,
     /// A snapshot after this long, if there were any entries.
     pub snapshot_every: Duration,
-    /// How many entries the read model may be behind before the intake waits for it.
+    /// How many entries a follower may be behind before the intake waits for it.
     pub lag_max: u64,
     /// The size of segments, for preparing the next one.
     pub segment_bytes: u32,
@@ -70,15 +71,21 @@ pub(crate) struct Upkeep {
     snapshot_wanted: AtomicBool,
     frozen: Mutex<Option<Snapshot>>,
     snapshot_through: AtomicU64,
-    applied: AtomicU64,
-    /// Whether a read model follows, and why not if it failed.
-    follower: Mutex<Follower>,
+    followers: Mutex<Vec<Arc<Follower>>>,
 }
 
-enum Follower {
-    None,
-    Running,
-    Failed(String),
+/// How far one who follows has come.
+struct Follower {
+    name: &'static str,
+    applied: AtomicU64,
+    /// Why it does not follow any more.
+    failed: OnceLock<String>,
+}
+
+impl Follower {
+    fn is_behind(&self, end: End, lag_max: u64) -> bool {
+        self.failed.get().is_none() && end.next_offset.saturating_sub(self.applied.load(Ordering::Relaxed)) > lag_max
+    }
 }
 
 impl Upkeep {
@@ -95,8 +102,7 @@ impl Upkeep {
             snapshot_wanted: AtomicBool::new(false),
             frozen: Mutex::new(None),
             snapshot_through: AtomicU64::new(snapshot_through),
-            applied: AtomicU64::new(0),
-            follower: Mutex::new(Follower::None),
+            followers: Mutex::new(Vec::new()),
         }
     }
 
@@ -116,23 +122,29 @@ impl Upkeep {
 
     /// Whether the intake must wait for a derived store.
     pub(crate) fn must_wait(&self) -> bool {
+        let end = self.durable();
         self.keys_behind.load(Ordering::Relaxed)
-            || (matches!(*lock(&self.follower), Follower::Running)
-                && self.durable().next_offset.saturating_sub(self.applied.load(Ordering::Relaxed))
-                    > self.policy.lag_max)
+            || lock(&self.followers).iter().any(|follower| follower.is_behind(end, self.policy.lag_max))
     }
 
-    /// Whether the read model, which has come to entry `through`, may let some more entries come first.
+    /// Whether a follower, which has come to entry `through`, may let some more entries come first.
     fn may_fall_behind(&self, through: u64) -> bool {
         !self.is_stopping() && self.durable().next_offset.saturating_sub(through) < self.policy.lag_max / 4 * 3
     }
 
-    pub(crate) fn read_model(&self) -> (u64, Option<String>) {
-        let failed = match &*lock(&self.follower) {
-            Follower::Failed(reason) => Some(reason.clone()),
-            Follower::None | Follower::Running => None,
-        };
-        (self.applied.load(Ordering::Relaxed), failed)
+    /// How the follower with this name is; the newest, if one was started again.
+    pub(crate) fn followed(&self, name: &str) -> Option<Followed> {
+        let followers = lock(&self.followers);
+        let follower = followers.iter().rev().find(|follower| follower.name == name)?;
+        let failed = follower.failed.get().cloned();
+        Some(Followed { applied: follower.applied.load(Ordering::Relaxed), failed })
+    }
+
+    fn add_follower(&self, name: &'static str, applied: Applied) -> Arc<Follower> {
+        let applied = AtomicU64::new(applied.through);
+        let follower = Arc::new(Follower { name, applied, failed: OnceLock::new() });
+        lock(&self.followers).push(Arc::clone(&follower));
+        follower
     }
 
     pub(crate) fn stop(&self) {
@@ -282,20 +294,24 @@ impl<D: Disk> crate::engine::Engine<D> {
     /// Has `projection` follow the journal on a thread of its own until the engine stops. The intake waits for it when it
     /// falls more than the policy's lag behind.
     pub fn follow(&self, mut projection: impl Projection) -> std::thread::JoinHandle<()> {
-        let shared = std::sync::Arc::clone(&self.shared);
-        shared.upkeep.applied.store(projection.applied().through, Ordering::Relaxed);
-        *lock(&shared.upkeep.follower) = Follower::Running;
+        let shared = Arc::clone(&self.shared);
+        let name = projection.name();
+        let follower = shared.upkeep.add_follower(name, projection.applied());
         let run = move || {
             step_aside();
-            if let Err(failed) = follow(&shared, &mut projection) {
-                *lock(&shared.upkeep.follower) = Follower::Failed(failed.0);
+            if let Err(failed) = follow(&shared, &mut projection, &follower) {
+                let _once = follower.failed.set(failed.0);
             }
         };
-        std::thread::Builder::new().name("read-model".to_owned()).spawn(run).expect("a process can start a thread")
+        std::thread::Builder::new().name(name.to_owned()).spawn(run).expect("a process can start a thread")
     }
 }
 
-fn follow<D: Disk>(shared: &Shared<D>, projection: &mut dyn Projection) -> Result<(), ProjectionFailed> {
+fn follow<D: Disk>(
+    shared: &Shared<D>,
+    projection: &mut dyn Projection,
+    follower: &Follower,
+) -> Result<(), ProjectionFailed> {
     let upkeep = &shared.upkeep;
     let mut tail = Tail::new(shared.disk.clone(), projection.applied());
     let mut pace = Pace { at: Instant::now(), next_offset: upkeep.durable().next_offset, is_burst: false };
@@ -312,7 +328,7 @@ fn follow<D: Disk>(shared: &Shared<D>, projection: &mut dyn Projection) -> Resul
         }
         more = tail.feed(end.location, APPLY_MAX, projection)?;
         fed_at = Instant::now();
-        upkeep.applied.store(tail.applied.through, Ordering::Relaxed);
+        follower.applied.store(tail.applied.through, Ordering::Relaxed);
         if !more && upkeep.is_stopping() && upkeep.durable() == end {
             return Ok(());
         }

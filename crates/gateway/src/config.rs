@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::prices::{IfMissing, Prices};
-use crate::settings::Said;
+use crate::settings::{Said, Table};
 use holdfast_adapters::providers::config::{Kind, ModelConfig, ProviderConfig, TargetConfig};
 use holdfast_adapters::providers::{self, Providers};
 use serde::Deserialize;
@@ -18,7 +18,13 @@ pub(crate) struct FileConfig {
     prices: Option<PathBuf>,
     /// Settings of the server, by their names in the environment without `HOLDFAST_`.
     #[serde(default)]
-    server: BTreeMap<String, toml::Value>,
+    server: Table,
+    /// Settings about telling the peer: `HOLDFAST_PEER_`.
+    #[serde(default)]
+    peer: Table,
+    /// Settings about settling charges: `HOLDFAST_BILLING_`.
+    #[serde(default)]
+    billing: Table,
     #[serde(default)]
     providers: BTreeMap<String, ProviderConfig>,
     #[serde(default)]
@@ -37,9 +43,10 @@ impl FileConfig {
         Ok(config)
     }
 
-    /// What it says about the server; the environment goes first.
+    /// What it says about the server, the peer and settling; the environment goes first.
     pub(crate) fn said(&self) -> Result<Said, Failure> {
-        Said::in_file(self.server.clone())
+        let tables = [("server", &self.server), ("peer", &self.peer), ("billing", &self.billing)];
+        Said::in_file(tables.into_iter().map(|(name, table)| (name, table.clone())).collect())
     }
 
     /// The prices: from the file that `named` or this names, else from the data directory's, else the built-in ones.

@@ -23,6 +23,7 @@ mod rates;
 mod scratch_disk;
 mod service;
 mod settings;
+mod settlement;
 mod terminal;
 mod tokens;
 mod wire;

@@ -5,7 +5,7 @@ use crate::settings::Settings;
 use crate::wire::ids;
 use holdfast_adapters::{ReadModel, SystemClock};
 use holdfast_engine::recovery::{self, OpenConfig, Progress, Report};
-use holdfast_engine::{Engine, Limits, OPEN_HOLDS_MAX, Policy};
+use holdfast_engine::{Engine, Limits, OPEN_HOLDS_MAX, Policy, Projection};
 use holdfast_journal::{Config, DirLock, JournalId, LocalDisk};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,7 +19,8 @@ pub(crate) struct Node {
     pub(crate) disk: LocalDisk,
     pub(crate) clock: Arc<SystemClock>,
     pub(crate) report: Report,
-    read_model: JoinHandle<()>,
+    /// Those who follow the journal.
+    followers: Vec<JoinHandle<()>>,
     /// Let go last, when nothing of this process touches the directory any more.
     _lock: DirLock,
 }
@@ -65,16 +66,28 @@ impl Node {
         let read_model = ReadModel::open(data, id, last)?;
         let clock = Arc::new(SystemClock::start());
         let engine = Engine::start(opened, disk.clone(), Arc::clone(&clock) as _, policy(settings));
-        let read_model = engine.follow(read_model);
-        Ok(Self { engine: Arc::new(engine), disk, clock, report, read_model, _lock: lock })
+        let followers = vec![engine.follow(read_model)];
+        Ok(Self { engine: Arc::new(engine), disk, clock, report, followers, _lock: lock })
     }
 
-    /// Finishes what waits, seals the journal, leaves a snapshot, and waits for the read model.
+    /// Has something else follow the journal until the node stops.
+    pub(crate) fn follow(&mut self, projection: impl Projection) {
+        self.followers.push(self.engine.follow(projection));
+    }
+
+    /// The journal, and its last entry when it was opened.
+    pub(crate) const fn journal_end(&self) -> (JournalId, u64) {
+        let found = &self.report.recovered.verified;
+        (found.id, found.end.next_offset - 1)
+    }
+
+    /// Finishes what waits, seals the journal, leaves a snapshot, and waits for those who follow it.
     pub(crate) fn stop(self) -> Result<(), Failure> {
-        let Self { engine, read_model, .. } = self;
+        let Self { engine, followers, .. } = self;
         let engine = Arc::into_inner(engine).ok_or(Failure::Stuck("a request is still being answered"))?;
         engine.stop().map_err(Failure::JournalFailed)?;
-        read_model.join().map_err(|_| Failure::Stuck("the read model panicked"))
+        let joined = followers.into_iter().try_for_each(JoinHandle::join);
+        joined.map_err(|_| Failure::Stuck("one who follows the journal panicked"))
     }
 }
 

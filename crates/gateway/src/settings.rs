@@ -1,8 +1,8 @@
-//! Settings from the environment and from the `[server]` table of the configuration. A bad one names itself, what it was, and
+//! Settings from the environment and from the tables `[server]`, `[peer]` and `[billing]` of the configuration. A bad one names itself, what it was, and
 //! what is allowed.
 //!
-//! A setting of the server is `HOLDFAST_RATE_FAILURES` in the environment and `rate_failures` in the file; the environment
-//! goes first. Those of the data directory are in the environment only, because commands without a configuration need them.
+//! A setting of the server is `HOLDFAST_RATE_FAILURES` in the environment and `rate_failures` in the file; one of the peer is
+//! `HOLDFAST_PEER_URL` and `url`. The environment goes first. Those of the data directory are in the environment only, because commands without a configuration need them.
 
 use crate::failure::Failure;
 use holdfast_engine::Policy;
@@ -44,21 +44,86 @@ pub(crate) const SERVER: [Known; 11] = [
     known("HOLDFAST_CHAT_CONNECTIONS_MAX", "1024", "WebSockets at once, and how many of them may be one key's"),
 ];
 
+/// Every setting about telling the peer.
+pub(crate) const PEER: [Known; 12] = [
+    known(
+        "HOLDFAST_PEER_URL",
+        "\"\"",
+        "who is told of every charge, at URL/api/internal/finalize; nobody, if not said",
+    ),
+    known("HOLDFAST_PEER_AUDIENCE", "\"billing\"", "the `aud` of our tokens for the peer"),
+    known("HOLDFAST_PEER_CONNECT_TIMEOUT_MS", "5000", "the longest that connecting to it may take"),
+    known("HOLDFAST_PEER_TIMEOUT_MS", "10000", "the longest that telling it may take, at most 10000"),
+    known("HOLDFAST_PEER_AT_ONCE", "64", "how many charges it is told at once"),
+    known("HOLDFAST_PEER_PRIVATE_ADDRESSES", "\"allow\"", "refuse: it must not be at a private address"),
+    known(
+        "HOLDFAST_PEER_RETRY_QUICK_MS",
+        "\"1000,2000,4000,8000,16000\"",
+        "the longest pauses after the first failures",
+    ),
+    known(
+        "HOLDFAST_PEER_RETRY_SLOW_MS",
+        "\"60000,120000,240000,480000,600000\"",
+        "those after that; then it is given up",
+    ),
+    known("HOLDFAST_PEER_RETRY_AGE_MIN_S", "0", "nothing younger than this is given up"),
+    known(
+        "HOLDFAST_PEER_CIRCUIT_FAILURES",
+        "5",
+        "so many failures, and nothing that goes well between them, open the circuit",
+    ),
+    known("HOLDFAST_PEER_CIRCUIT_WINDOW_MS", "60000", "if they lie within this time"),
+    known("HOLDFAST_PEER_CIRCUIT_REST_MS", "30000", "how long the peer is then left alone before one attempt"),
+];
+
+/// Every setting about settling charges.
+pub(crate) const BILLING: [Known; 3] = [
+    known("HOLDFAST_BILLING_REQUIRE_PEER", "false", "true: new paid work is refused while the peer is away"),
+    known(
+        "HOLDFAST_BILLING_OBLIGATIONS",
+        "\"journal\"",
+        "where what it is to be told waits: journal, memory or redis://HOST:PORT",
+    ),
+    known(
+        "HOLDFAST_BILLING_OBLIGATIONS_PREFIX",
+        "\"finn:hounfour:dlq\"",
+        "what the keys in Redis begin with: another for each data directory",
+    ),
+];
+
+/// The tables, and the settings in each.
+pub(crate) const TABLES: [(&str, &[Known]); 3] = [("server", &SERVER), ("peer", &PEER), ("billing", &BILLING)];
+
 impl Known {
-    /// Its name in the file.
+    /// Its name in its table.
     pub(crate) fn field(&self) -> String {
-        field(self.variable)
+        place(self.variable).1
     }
 }
 
-fn field(variable: &str) -> String {
-    variable.trim_start_matches("HOLDFAST_").to_lowercase()
+/// The table that a setting is in, and its name there.
+fn place(variable: &str) -> (&'static str, String) {
+    let name = variable.trim_start_matches("HOLDFAST_");
+    let of_table = |table| {
+        Some((
+            table,
+            name.strip_prefix(match table {
+                "peer" => "PEER_",
+                _ => "BILLING_",
+            })?,
+        ))
+    };
+    let (table, field) = ["peer", "billing"].into_iter().find_map(of_table).unwrap_or(("server", name));
+    (table, field.to_lowercase())
 }
 
-/// What was said about the server.
+/// A table of the file.
+pub(crate) type Table = BTreeMap<String, toml::Value>;
+
+/// What was said about the server, the peer and settling.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
-    file: BTreeMap<String, toml::Value>,
+    file: BTreeMap<&'static str, Table>,
 }
 
 /// A value, and what to call it.
@@ -68,27 +133,30 @@ struct Value {
 }
 
 impl Said {
-    /// What the `[server]` table says, whose fields must all be known.
-    pub(crate) fn in_file(file: BTreeMap<String, toml::Value>) -> Result<Self, Failure> {
-        let fields: Vec<String> = SERVER.iter().map(Known::field).collect();
-        match file.iter().find(|(name, _)| !fields.contains(name)) {
-            None => Ok(Self { file }),
-            Some((name, value)) => Err(Failure::Setting {
-                name: format!("server.{name}"),
-                value: value.to_string(),
-                allowed: format!("one of {}", fields.join(", ")),
-            }),
+    /// What the tables say, whose fields must all be known.
+    pub(crate) fn in_file(file: BTreeMap<&'static str, Table>) -> Result<Self, Failure> {
+        for (table, known) in TABLES {
+            let fields: Vec<String> = known.iter().map(Known::field).collect();
+            let mut said = file.get(table).into_iter().flatten();
+            if let Some((name, value)) = said.find(|(name, _)| !fields.contains(name)) {
+                return Err(Failure::Setting {
+                    name: format!("{table}.{name}"),
+                    value: value.to_string(),
+                    allowed: format!("one of {}", fields.join(", ")),
+                });
+            }
         }
+        Ok(Self { file })
     }
 
     fn find(&self, variable: &'static str) -> Option<Value> {
         if let Some(text) = env::var_os(variable) {
             return Some(Value { name: variable.to_owned(), text });
         }
-        let name = field(variable);
-        let value = self.file.get(&name)?;
+        let (table, name) = place(variable);
+        let value = self.file.get(table)?.get(&name)?;
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned).into();
-        Some(Value { name: format!("server.{name}"), text })
+        Some(Value { name: format!("{table}.{name}"), text })
     }
 
     /// A whole number, if it is said.
@@ -147,17 +215,36 @@ impl Settings {
 mod tests {
     use super::*;
     use crate::http::HttpSettings;
+    use crate::settlement::SettlementSettings;
+
+    fn said_in(table: &'static str, text: &str) -> Result<Said, Failure> {
+        Said::in_file(BTreeMap::from([(table, toml::from_str(text).unwrap())]))
+    }
 
     fn said(text: &str) -> Result<Said, Failure> {
-        Said::in_file(toml::from_str(text).unwrap())
+        said_in("server", text)
+    }
+
+    fn read(said: &Said) -> String {
+        let (http, settlement) = (HttpSettings::read(said, None).unwrap(), SettlementSettings::read(said).unwrap());
+        format!("{http:?} {settlement:?}")
     }
 
     #[test]
     fn every_setting_has_a_place_in_the_file_and_its_usual_value_is_allowed() {
-        for Known { variable, usual, .. } in SERVER {
-            let said = said(&format!("{} = {usual}", field(variable))).unwrap();
-            let settings = HttpSettings::read(&said, None).unwrap();
-            assert_eq!(format!("{settings:?}"), format!("{:?}", HttpSettings::read(&Said::default(), None).unwrap()));
+        let peer = |file: &mut BTreeMap<&'static str, Table>| {
+            file.entry("peer").or_default().entry("url".to_owned()).or_insert("http://peer".into());
+            Said::in_file(file.clone()).unwrap()
+        };
+        for (table, settings) in TABLES {
+            for known in settings {
+                let line = format!("{} = {}", known.field(), known.usual);
+                assert_eq!(read(&said_in(table, &line).unwrap()), read(&Said::default()), "{line}");
+                let mut file = BTreeMap::from([(table, toml::from_str(&line).unwrap())]);
+                if known.variable != "HOLDFAST_PEER_URL" {
+                    assert_eq!(read(&peer(&mut file)), read(&peer(&mut BTreeMap::new())), "{line}");
+                }
+            }
         }
     }
 

@@ -41,6 +41,16 @@ pub const INFERENCE: &[&str] = &[
     "inference.before_release",
 ];
 
+/// Those between a commit and the peer's word in the journal.
+pub const DELIVERY: &[&str] = &[
+    "obligations.before_commit",
+    "obligations.after_commit",
+    "delivery.before_tell",
+    "delivery.after_tell",
+    "delivery.before_ack",
+    "delivery.after_ack",
+];
+
 struct Armed {
     name: String,
     at: u64,
@@ -67,7 +77,7 @@ pub fn is_due(name: &str) -> bool {
 
 /// A named place. Kills the process if it is the one asked for.
 pub fn pass(name: &'static str) {
-    debug_assert!(NAMES.contains(&name) || INFERENCE.contains(&name), "{name} is not listed");
+    debug_assert!([NAMES, INFERENCE, DELIVERY].iter().any(|names| names.contains(&name)), "{name} is not listed");
     let Some(armed) = armed().filter(|armed| armed.name == name) else { return };
     if armed.passed.fetch_add(1, Ordering::Relaxed).saturating_add(1) == armed.at {
         // SIGKILL, not abort: nothing may run after it, and no core is written.

@@ -13,6 +13,10 @@ pub(crate) struct Follower {
 }
 
 impl Projection for Follower {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
     fn applied(&self) -> Applied {
         self.applied
     }

@@ -21,6 +21,7 @@ mod node;
 pub mod outside;
 mod plant;
 pub mod rng;
+pub mod servers;
 mod tally;
 pub mod upstream;
 mod workload;

@@ -122,10 +122,10 @@ impl Workload {
                 let reason = self.reason();
                 self.charge(charge::Command::Void { reason })
             }
-            10 => self.charge(charge::Command::Ack),
+            10 => self.charge(charge::Command::Ack { charged: None }),
             11 => {
                 let reason = self.reason();
-                self.charge(charge::Command::Fail { reason })
+                self.charge(charge::Command::Fail { reason, charged: None })
             }
             12 => self.hold(model),
             13 => {

@@ -8,6 +8,7 @@ use holdfast_engine::obligations::{
 };
 use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, ready};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Obligations in memory.
@@ -50,6 +51,27 @@ impl MemoryStore {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, books: Mutex::default() }
+    }
+
+    /// Whether nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.books().rows.is_empty()
+    }
+
+    /// Up to `limit` that nobody has in hand, the dead included.
+    pub(super) fn unleased(&self, limit: usize) -> Vec<Obligation> {
+        let books = self.books();
+        let ids = books.due.iter().chain(&books.dead).take(limit);
+        ids.filter_map(|(_, id)| books.rows.get(id)).map(|row| row.obligation).collect()
+    }
+
+    /// Takes out those of `known` that nobody has in hand, and says how many: another store has them now.
+    pub(super) fn forget_unleased(&self, known: &[Obligation]) -> usize {
+        let mut books = self.books();
+        let is_free = |row: &Row| !matches!(row.place, Place::Leased { .. });
+        let free = known.iter().filter(|known| books.rows.get(&known.id).is_some_and(is_free));
+        let ids: Vec<ObligationId> = free.map(|known| known.id).collect();
+        ids.into_iter().filter_map(|id| books.take(id)).count()
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -136,7 +158,7 @@ impl Books {
         limit: usize,
     ) -> Vec<Stored> {
         let start = after.and_then(|id| self.rows.get(&id).map(|row| (row.obligation.created_at, id)));
-        let beyond = order.iter().filter(|at| start.is_none_or(|start| **at > start));
+        let beyond = order.range((start.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded));
         beyond.take(limit).filter_map(|(_, id)| self.rows.get(id)).map(Row::stored).collect()
     }
 }

@@ -1,5 +1,14 @@
 //! Stores of what the peer is still to be told.
 
+mod failover;
+pub mod journal;
+pub mod line;
 mod memory;
+mod notices;
+pub mod redis;
 
+pub use failover::Failover;
+pub use journal::JournalStore;
 pub use memory::MemoryStore;
+pub use notices::{Notice, Notices, StandardError};
+pub use redis::RedisStore;

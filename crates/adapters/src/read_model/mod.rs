@@ -11,7 +11,7 @@ pub use query::{AsOf, HistoryRow, Lookup, QueryError};
 pub use summary::{TailRow, Window};
 
 use holdfast_domain::{Change, Event, Kind, Place, charge, escrow};
-use holdfast_engine::{Applied, LifeState, Located, Projection, ProjectionFailed, Record};
+use holdfast_engine::{Applied, LifeState, Located, Projection, ProjectionFailed, READ_MODEL, Record};
 use holdfast_journal::{JournalId, Location, failpoint};
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 use std::path::{Path, PathBuf};
@@ -176,6 +176,10 @@ impl ReadModel {
 }
 
 impl Projection for ReadModel {
+    fn name(&self) -> &'static str {
+        READ_MODEL
+    }
+
     fn applied(&self) -> Applied {
         self.applied
     }

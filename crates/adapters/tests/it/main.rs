@@ -194,7 +194,7 @@ fn a_history_shows_entries_of_every_kind_that_a_charge_has() {
         of_charge(charge::Command::Start),
         of_charge(charge::Command::Note { actual }),
         commit.clone(),
-        of_charge(charge::Command::Ack),
+        of_charge(charge::Command::Ack { charged: None }),
         of_charge(charge::Command::Void { reason }),
     ]);
     let mut model = ReadModel::open(directory.path(), books.journal.id(), 1_000).unwrap();

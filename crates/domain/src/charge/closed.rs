@@ -68,6 +68,11 @@ impl Closed {
         })
     }
 
+    /// Whether so much was charged in all, and no late result has come in between; anything goes for who does not say.
+    pub(super) fn is_still(&self, charged: Option<CreditUnit>) -> bool {
+        charged.is_none_or(|charged| charged == self.charged)
+    }
+
     /// The same charge, with nothing more to come.
     pub(super) const fn settled(self) -> Self {
         Self { ended: Ended::Settled, ..self }

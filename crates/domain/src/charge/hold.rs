@@ -102,7 +102,7 @@ impl Hold {
             Command::Release => Ok(Event::Released { returned: self.held }),
             // Whoever asks may have looked before the hold was extended, so the time is checked here, in its turn.
             Command::Expire if self.expires_at <= context.now => Ok(self.expire()),
-            Command::Start | Command::Expire | Command::Void { .. } | Command::Ack | Command::Fail { .. } => {
+            Command::Start | Command::Expire | Command::Void { .. } | Command::Ack { .. } | Command::Fail { .. } => {
                 Err(Refusal::InvalidState(State::Held))
             }
         }

@@ -193,6 +193,26 @@ fn a_failed_charge_can_be_replayed_to_the_peer_or_taken_back() {
 }
 
 #[test]
+fn the_word_of_the_peer_counts_only_for_all_that_was_charged() {
+    for (state, name) in [
+        ("committed charged 70 lost 5 back 60 late 30 expired", "committed"),
+        ("failed charged 70 lost 5 back 60 late 30 expired", "failed"),
+    ] {
+        let before = read(state, |words| charge(words, standard()));
+        let acked = state.replace(name, "acked");
+        let check = |command, outcome: &str, then: &str| {
+            decides(&before, read(command, parse_command), &at(NOW, "1000"), outcome, then);
+        };
+        check("ack 70", "acked", &acked);
+        check("ack 40", &format!("refused: {name}"), "");
+        check("fail 40", &format!("refused: {name}"), "");
+    }
+    let before = read("committed charged 70 lost 5 back 30", |words| charge(words, standard()));
+    let failed = "failed charged 70 lost 5 back 30";
+    decides(&before, read("fail 70", parse_command), &at(NOW, "1000"), "failed", failed);
+}
+
+#[test]
 fn a_voided_charge_stays_as_it_is() {
     check_closed("voided charged 70 lost 5 back 30", "");
 }
@@ -1111,8 +1131,10 @@ fn parse_command(words: &[&str]) -> Option<Command> {
         ["release"] => Command::Release,
         ["expire"] | ["expire", "early"] => Command::Expire,
         ["void"] => Command::Void { reason: reason("by mistake") },
-        ["ack"] => Command::Ack,
-        ["fail"] => Command::Fail { reason: reason("no answer") },
+        ["ack"] => Command::Ack { charged: None },
+        ["ack", told] => Command::Ack { charged: Some(credits(told)?) },
+        ["fail"] => Command::Fail { reason: reason("no answer"), charged: None },
+        ["fail", told] => Command::Fail { reason: reason("no answer"), charged: Some(credits(told)?) },
         _ => return None,
     })
 }

@@ -391,8 +391,8 @@ pub(crate) fn command(amount: impl Strategy<Value = CreditUnit> + Clone + 'stati
         1 => Just(Command::Release),
         5 => Just(Command::Expire),
         3 => Just(Command::Void { reason: reason("by mistake") }),
-        2 => Just(Command::Ack),
-        2 => Just(Command::Fail { reason: reason("no answer") }),
+        2 => Just(Command::Ack { charged: None }),
+        2 => Just(Command::Fail { reason: reason("no answer"), charged: None }),
     ]
 }
 

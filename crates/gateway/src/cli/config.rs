@@ -5,7 +5,8 @@ use super::{Ended, Session};
 use crate::config::{FileConfig, ProviderSeen};
 use crate::failure::Failure;
 use crate::http::HttpSettings;
-use crate::settings::{Known, SERVER};
+use crate::settings::{BILLING, Known, PEER, SERVER};
+use crate::settlement::SettlementSettings;
 use crate::terminal;
 use clap::{Args, Subcommand};
 use holdfast_adapters::providers::config::{Kind, ProviderConfig};
@@ -114,13 +115,24 @@ const MODELS: &str = "
 #]
 ";
 
+const ABOUT_PEER: &str = "
+# The service that is told of every charge, exactly once in effect. Charges from before it was configured are told too.
+[peer]
+";
+
 fn commented() -> String {
     let mut text = HEAD.to_owned();
-    for known in &SERVER {
-        let Known { variable, usual, about } = known;
-        let said = format!("#{} = {usual}", known.field());
-        let _never_fails = writeln!(text, "{said:<40} # {about} ({variable})");
-    }
+    let mut explain = |head: &str, settings: &[Known]| {
+        text.push_str(head);
+        for known in settings {
+            let Known { variable, usual, about } = known;
+            let said = format!("#{} = {usual}", known.field());
+            let _never_fails = writeln!(text, "{said:<40} # {about} ({variable})");
+        }
+    };
+    explain("", &SERVER);
+    explain(ABOUT_PEER, &PEER);
+    explain("\n[billing]\n", &BILLING);
     text.push_str(PROVIDERS);
     text.push_str("\n# How long and how much, for each provider; times in milliseconds.\n");
     let usual = toml::Table::try_from(ProviderConfig::new(Kind::OpenAi)).unwrap_or_default();
@@ -150,16 +162,22 @@ const PROVIDER: [Field; 4] = [("provider", "name"), ("speaks", "kind"), ("key", 
 fn check(session: &Session<'_>, file: &Path) -> Result<(), Ended> {
     let config = FileConfig::read(Some(file))?;
     HttpSettings::read(&config.said()?, None)?;
+    let settlement = SettlementSettings::read(&config.said()?)?;
+    let peer = settlement.as_ref().map(|settlement| settlement.peer.url.clone());
     let prices = config.open_prices(&session.cli.global.data, None)?;
     let (models, unpriced) = (config.models(), config.unpriced(&prices));
     let seen: Vec<Value> = config.providers_seen().iter().map(shown).collect();
     config.providers()?;
     if session.output.is_json() {
-        let answer = json!({ "ok": true, "providers": seen, "models": models, "unpriced": unpriced });
+        let answer = json!({ "ok": true, "providers": seen, "models": models, "unpriced": unpriced, "peer": peer });
         return Ok(session.output.line(&answer.to_string())?);
     }
     session.output.line(&format!("sound: {} can be served with {models} models", file.display()))?;
     session.output.rows(&seen, &PROVIDER)?;
+    match peer {
+        Some(url) => session.output.line(&format!("the peer at {url} is told of every charge"))?,
+        None => session.output.line("no peer is told of charges; [peer] url names one")?,
+    }
     for model in unpriced {
         session.output.line(&format!("the model {model} has no price, and is refused until it has one"))?;
     }
@@ -231,6 +249,7 @@ fn taken_over(config: &Config, notes: &[String]) -> Result<String, toml::ser::Er
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::TABLES;
 
     #[test]
     fn what_init_writes_is_a_configuration_commented_or_not() {
@@ -238,7 +257,7 @@ mod tests {
         let config: FileConfig = toml::from_str(&text).unwrap();
         HttpSettings::read(&config.said().unwrap(), None).unwrap();
         config.providers().unwrap();
-        for known in &SERVER {
+        for known in TABLES.iter().flat_map(|(_, settings)| *settings) {
             assert!(text.contains(known.variable), "{}", known.variable);
         }
         // Whoever takes every # away that stands before a setting has a sound configuration too.

@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::http::HttpSettings;
 use crate::service;
 use crate::settings::Settings;
+use crate::settlement::SettlementSettings;
 use args::{Accounts, Bench, Cli, Command};
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
@@ -91,7 +92,9 @@ fn run(cli: &Cli) -> Result<(), Ended> {
         Command::Serve(serve) => {
             let config = FileConfig::read(serve.config.as_deref())?;
             let http = HttpSettings::read(&config.said()?, serve.listen.as_deref())?;
-            Ok(control::serve(&cli.global.data, &settings, &http, config, serve.prices.as_deref())?)
+            let settlement = SettlementSettings::read(&config.said()?)?;
+            let prices = serve.prices.as_deref();
+            Ok(control::serve(&cli.global.data, &settings, (&http, settlement.as_ref()), config, prices)?)
         }
         Command::Keys(command) => keys::run(&session, command),
         Command::Token(words) => token::run(&session, words),

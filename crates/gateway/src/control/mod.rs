@@ -16,6 +16,7 @@ use crate::node::{self, Node};
 use crate::prices::Looked;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::settlement::{Settlement, SettlementSettings, Tasks};
 use crate::terminal::{self, Bar};
 use socket::Socket;
 use std::os::unix::net::UnixListener as StdListener;
@@ -60,7 +61,7 @@ enum Ended {
 pub(crate) fn serve(
     data: &Path,
     settings: &Settings,
-    http: &HttpSettings,
+    (http, settlement): (&HttpSettings, Option<&SettlementSettings>),
     config: FileConfig,
     prices: Option<&Path>,
 ) -> Result<(), Failure> {
@@ -77,13 +78,17 @@ pub(crate) fn serve(
     // Waited for when the server stops; if it cannot start, it may die with the process.
     let serving_http = runtime.spawn(http_listener.serve(Arc::clone(&gate), stopping.clone()));
     let bar = Bar::entries("recovering");
-    let node = Node::start(lock, data, settings, &mut |progress| bar.set(progress))?;
+    let mut node = Node::start(lock, data, settings, &mut |progress| bar.set(progress))?;
     bar.finish();
     terminal::note(&node::describe(&node.report));
     settle_orphans(&node)?;
+    let service = Service::of(&node).with_rates(Arc::new(prices.clone()));
+    let identity = service.identity()?;
+    let start = |settings| Settlement::start(&mut node, data, settings, &identity, (&runtime, stopping.clone()));
+    let (settlement, settling) = settlement.map(start).transpose()?.unzip();
+    let service = Arc::new(service.with_settlement(settlement.clone()));
     let (engine, clock) = (Arc::clone(&node.engine), Arc::clone(&node.clock));
-    let inference = Inference::new(engine, clock, prices.clone(), providers, http.credits_low);
-    let service = Arc::new(Service::of(&node).with_rates(Arc::new(prices.clone())));
+    let inference = Inference::new(engine, clock, prices.clone(), providers, http.credits_low, settlement);
     let state = AppState::new(Arc::clone(&service), Arc::clone(&inference), http, stopping)?;
     // They end with the runtime.
     let _watching = runtime.spawn(prices.watch(tell_of_prices));
@@ -94,7 +99,7 @@ pub(crate) fn serve(
         let ended = listen(ready, service, stop).await;
         let grace = if matches!(ended, Ok(Ended::Failed(_))) { FAILURE_GRACE } else { HTTP_GRACE };
         // Answers whose callers have gone are still charged.
-        let all = async { (serving_http.await.is_ok(), inference.finished().await) };
+        let all = async { (serving_http.await.is_ok(), inference.finished().await, finished(settling).await) };
         let _in_time = tokio::time::timeout(grace, all).await;
         drop(inference);
         ended
@@ -105,6 +110,13 @@ pub(crate) fn serve(
     match ended? {
         Ended::Failed(reason) => Err(Failure::JournalFailed(reason)),
         Ended::Stopped => node.stop(),
+    }
+}
+
+/// Waits until what is being told to the peer is told.
+async fn finished(settling: Option<Tasks>) {
+    if let Some(settling) = settling {
+        settling.finished().await;
     }
 }
 

@@ -310,6 +310,7 @@ const fn status_of(problem: &Problem) -> StatusCode {
         | Problem::ReadModelFailed(_)
         | Problem::Journal(_)
         | Problem::NoRandomness(_)
+        | Problem::PeerAway
         | Problem::Identity(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

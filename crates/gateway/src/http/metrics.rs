@@ -1,6 +1,7 @@
 //! What is counted, in Prometheus' text form. Labels are route templates, methods, statuses and codes: never an id, an
 //! address or anything that a caller chose.
 
+use crate::settlement::Numbers;
 use axum::http::StatusCode;
 use holdfast_engine::{Health, Totals};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -50,9 +51,13 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(settling: Option<&Numbers>) -> Self {
+        let mut registry = Registry::with_prefix("holdfast");
+        if let Some(settling) = settling {
+            settling.register(&mut registry);
+        }
         let metrics = Self {
-            registry: Registry::with_prefix("holdfast"),
+            registry,
             requests: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             refused: Family::default(),

@@ -92,10 +92,10 @@ impl AppState {
         let identity = service.identity()?;
         Ok(Self(Arc::new(Parts {
             verifier: Verifier::new(Arc::clone(&identity), settings.peer_keys()?),
+            metrics: Metrics::new(service.settlement().map(|settlement| &*settlement.numbers)),
             service,
             identity,
             limits: RateLimits::new(&settings.rates),
-            metrics: Metrics::new(),
             inference,
             chat: settings.chat.clone(),
             places: Places::new(settings.chat.connections_max),

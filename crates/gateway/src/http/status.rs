@@ -1,6 +1,7 @@
 //! How the server is, for load balancers, collectors and peers.
 
 use super::AppState;
+use crate::settlement::BillingHealth;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -26,15 +27,21 @@ struct HealthBody {
     read_model_lag: u64,
     read_model: &'static str,
     waiting: usize,
+    /// How charges are settled with the peer; null without one.
+    billing: Option<BillingHealth>,
 }
 
-/// Always answers, from memory.
+/// Always answers, within a tenth of a second.
 pub(crate) async fn health(State(state): State<AppState>) -> Response {
     let health = state.service.engine_health();
     let status = match (&health.failed, *state.stopping.borrow()) {
         (Some(_), _) => "failed",
         (None, true) => "stopping",
         (None, false) => "ok",
+    };
+    let billing = match state.service.settlement() {
+        Some(settlement) => Some(settlement.health().await),
+        None => None,
     };
     let body = HealthBody {
         status,
@@ -45,6 +52,7 @@ pub(crate) async fn health(State(state): State<AppState>) -> Response {
         read_model_lag: health.durable.saturating_sub(health.applied),
         read_model: if health.read_model_failed.is_some() { "failed" } else { "ok" },
         waiting: health.waiting,
+        billing,
     };
     Json(body).into_response()
 }
@@ -80,6 +88,10 @@ pub(super) fn readiness(reason: Option<&'static str>) -> Response {
 pub(crate) async fn metrics(State(state): State<AppState>) -> Response {
     let totals = tokio::time::timeout(SUMS_MAX, state.service.totals()).await;
     let totals = totals.ok().and_then(Result::ok);
+    if let Some(settlement) = state.service.settlement() {
+        // It notes what it finds among the numbers.
+        settlement.health().await;
+    }
     let text = state.metrics.text(&state.service.engine_health(), totals, state.started.elapsed());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, kind)], Body::from(text)).into_response()

@@ -78,10 +78,18 @@ impl SigningKeys {
 
     /// A bearer token, signed with the newest key.
     pub(crate) fn sign(&self, subject: Label, role: Role, life_s: u64) -> Result<String, IdentityError> {
+        self.sign_claims(token::Claims::of(subject, role, life_s))
+    }
+
+    /// A bearer token of a service for somebody else, who finds our public keys at `/.well-known/jwks.json`.
+    pub(crate) fn sign_for(&self, audience: &str, subject: Label, life_s: u64) -> Result<String, IdentityError> {
+        self.sign_claims(token::Claims::to(audience, subject, Role::Service, life_s))
+    }
+
+    fn sign_claims(&self, claims: token::Claims) -> Result<String, IdentityError> {
         let keys = self.keys();
         let newest = keys.first().ok_or_else(|| IdentityError::NotAKey(self.dir.clone()))?;
-        token::sign(&newest.encoding, &newest.kid, token::Claims::of(subject, role, life_s))
-            .map_err(|_| IdentityError::NotAKey(newest.path.clone()))
+        token::sign(&newest.encoding, &newest.kid, claims).map_err(|_| IdentityError::NotAKey(newest.path.clone()))
     }
 
     /// When the key that signs was made.

@@ -56,9 +56,14 @@ enum Audience {
 impl Claims {
     /// The claims of a token of ours that is good from now on.
     pub(super) fn of(subject: Label, role: Role, life_s: u64) -> Self {
+        Self::to(NAME, subject, role, life_s)
+    }
+
+    /// The same, of a token for somebody else.
+    pub(super) fn to(audience: &str, subject: Label, role: Role, life_s: u64) -> Self {
         let iat = now().millis() / 1_000;
         let life_s = life_s.min(LIFE_MAX_S);
-        let (iss, aud) = (NAME.to_owned(), Audience::One(NAME.to_owned()));
+        let (iss, aud) = (NAME.to_owned(), Audience::One(audience.to_owned()));
         Self { iss, aud, sub: subject.to_string(), role, iat, nbf: iat, exp: iat.saturating_add(life_s) }
     }
 }

@@ -28,6 +28,7 @@ pub(crate) use quote::NoQuote;
 pub(crate) use sweep::sweep;
 
 use crate::prices::Prices;
+use crate::settlement::Settlement;
 use holdfast_adapters::SystemClock;
 use holdfast_adapters::providers::Providers;
 use holdfast_domain::{CreditUnit, Day, OwnerId};
@@ -54,6 +55,8 @@ pub(crate) struct Inference {
     /// An answer that takes a balance below this says so.
     pub(crate) credits_low: CreditUnit,
     own_keys: Mutex<HashMap<OwnerId, (Day, u32)>>,
+    /// How charges are settled with the peer, if there is one.
+    settlement: Option<Arc<Settlement>>,
 }
 
 impl Inference {
@@ -63,9 +66,10 @@ impl Inference {
         prices: Prices,
         providers: Providers,
         credits_low: CreditUnit,
+        settlement: Option<Arc<Settlement>>,
     ) -> Arc<Self> {
         let (running, tasks, own_keys) = (Running::new(), TaskTracker::new(), Mutex::default());
-        Arc::new(Self { engine, clock, prices, providers, running, tasks, credits_low, own_keys })
+        Arc::new(Self { engine, clock, prices, providers, running, tasks, credits_low, own_keys, settlement })
     }
 
     /// Waits until every request that is being worked on has been charged or released.

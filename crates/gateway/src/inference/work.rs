@@ -19,7 +19,7 @@ use super::settle::{self, Delivered, Source};
 use super::{BYOK_PER_DAY, CHARGE_PREFIX, Inference, Reader};
 use crate::http::ApiError;
 use crate::tokens::{self, Family, Shape};
-use crate::wire::error::WireError;
+use crate::wire::error::{Problem, WireError};
 use crate::wire::ids;
 use bytes::Bytes;
 use holdfast_adapters::providers::{
@@ -157,6 +157,9 @@ impl Inference {
 
     /// Sets the money aside. A key whose earlier attempts failed without a charge gets another charge's id.
     async fn reserve(&self, ask: &Ask, mut quote: Quote) -> Result<(Quote, Held), ApiError> {
+        if self.settlement.as_ref().is_some_and(|settlement| settlement.must_wait()) {
+            return Err(Problem::PeerAway.into());
+        }
         let mut charge = ask.charge;
         for attempt in 1..=ATTEMPTS_MAX {
             let amount = quote.hold()?;

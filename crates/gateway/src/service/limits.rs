@@ -57,6 +57,9 @@ impl Service {
     /// The same request, under the limits of its account if it reserves.
     pub(super) fn limited(&self, mut request: Request) -> Result<Request, Problem> {
         if let Command::Reserve { reserve, .. } = &mut request.command {
+            if self.settlement().is_some_and(|settlement| settlement.must_wait()) {
+                return Err(Problem::PeerAway);
+            }
             reserve.budgets = self.budgets(reserve.owner, &reserve.budgets)?;
         }
         Ok(request)

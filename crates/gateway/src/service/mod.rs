@@ -10,6 +10,7 @@ pub(crate) use overview::{OpenHold, Overview, TAIL};
 use crate::identity::{Identity, IdentityError};
 use crate::node::Node;
 use crate::rates::{NoRates, RateTable};
+use crate::settlement::Settlement;
 use crate::wire::answer::{ReceiptBody, line};
 use crate::wire::command::{CommandBody, Given};
 use crate::wire::error::{Problem, WireError};
@@ -70,6 +71,8 @@ pub(crate) struct Service {
     report: Report,
     operator: Label,
     rates: Arc<dyn RateTable>,
+    /// How charges are settled with the peer, if there is one.
+    settlement: Option<Arc<Settlement>>,
     /// Opened when it is first needed: most commands on a directory without a server never do.
     identity: OnceLock<Arc<Identity>>,
 }
@@ -100,6 +103,7 @@ impl Service {
             // Whoever reaches the socket or the directory is the operator.
             operator: "operator".parse().expect("a plain word"),
             rates: Arc::new(NoRates),
+            settlement: None,
             identity: OnceLock::new(),
         }
     }
@@ -107,6 +111,16 @@ impl Service {
     /// The same service, with prices.
     pub(crate) fn with_rates(self, rates: Arc<dyn RateTable>) -> Self {
         Self { rates, ..self }
+    }
+
+    /// The same service, settling with a peer.
+    pub(crate) fn with_settlement(self, settlement: Option<Arc<Settlement>>) -> Self {
+        Self { settlement, ..self }
+    }
+
+    /// How charges are settled with the peer, if there is one.
+    pub(crate) const fn settlement(&self) -> Option<&Arc<Settlement>> {
+        self.settlement.as_ref()
     }
 
     /// Answers one line. The first poll hands a command to the engine, so lines polled in order are decided in order.

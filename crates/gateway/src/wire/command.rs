@@ -187,9 +187,9 @@ impl CommandBody {
             Self::Void { id, reason } => {
                 (None, on_charge(&id, charge::Command::Void { reason: parse::reason(&reason)? })?)
             }
-            Self::Ack { id } => (None, on_charge(&id, charge::Command::Ack)?),
+            Self::Ack { id } => (None, on_charge(&id, charge::Command::Ack { charged: None })?),
             Self::Fail { id, reason } => {
-                (None, on_charge(&id, charge::Command::Fail { reason: parse::reason(&reason)? })?)
+                (None, on_charge(&id, charge::Command::Fail { reason: parse::reason(&reason)?, charged: None })?)
             }
             Self::EscrowHold { account, amount_cu, feature, escrow_id, key } => {
                 let hold = escrow::Hold {

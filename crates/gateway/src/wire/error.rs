@@ -73,6 +73,8 @@ pub(crate) enum Problem {
     NoRandomness(String),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error("the peer that must learn of every charge is away, so no new paid work is begun; ask again in a moment")]
+    PeerAway,
 }
 
 impl Problem {
@@ -88,6 +90,7 @@ impl Problem {
             Self::Journal(error) => error.code(),
             Self::NoRandomness(_) => "SERVICE_NO_RANDOMNESS",
             Self::Identity(error) => error.code(),
+            Self::PeerAway => "SERVICE_PEER_AWAY",
         }
     }
 
@@ -104,6 +107,7 @@ impl Problem {
             | Self::ReadModelFailed(_)
             | Self::Journal(_)
             | Self::NoRandomness(_)
+            | Self::PeerAway
             | Self::Identity(_) => Action::RetryLater,
         }
     }

@@ -25,6 +25,8 @@ mod invoke;
 mod limits;
 mod prices;
 mod serving;
+mod settlement;
+mod settlement_world;
 mod setup;
 mod tour;
 mod world;

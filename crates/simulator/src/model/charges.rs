@@ -1,6 +1,7 @@
 //! The life of a charge, as the billing specification tells it.
 
 use super::{AMOUNT_MAX, Draft, Life, Model, Moves, No, invalid_amount, unit, units};
+use holdfast_domain::CreditUnit;
 use holdfast_domain::charge::{
     Actual, Command, Event as ChargeEvent, Finality, OnExpiry, Overrun, Reserve, State, Taken, Terms,
 };
@@ -245,7 +246,9 @@ fn held(id: ChargeId, row: ChargeRow, command: &Command, now: u64, available: i1
                 Ok(give_back(id, row, GaveBack::Expiry))
             }
         },
-        Command::Start | Command::Expire | Command::Void { .. } | Command::Ack | Command::Fail { .. } => return None,
+        Command::Start | Command::Expire | Command::Void { .. } | Command::Ack { .. } | Command::Fail { .. } => {
+            return None;
+        }
     })
 }
 
@@ -292,6 +295,11 @@ fn give_back(id: ChargeId, row: ChargeRow, how: GaveBack) -> Draft {
     draft(id, after, event, Moves { available: row.held, held: -row.held, ..Moves::default() })
 }
 
+/// Whether the peer was told of all that was charged, as far as is said.
+fn is_still(row: &ChargeRow, charged: Option<CreditUnit>) -> bool {
+    charged.is_none_or(|charged| charged == unit(row.charged))
+}
+
 /// What a command does to a charge whose hold has ended; `None` if it is not for one in that state.
 fn closed(id: ChargeId, row: ChargeRow, command: &Command, available: i128) -> Option<Result<Draft, No>> {
     let paid = matches!(row.state, State::Committed | State::Acked | State::Failed);
@@ -299,10 +307,12 @@ fn closed(id: ChargeId, row: ChargeRow, command: &Command, available: i128) -> O
         Command::Commit { actual, finality } if row.takes_late && (paid || row.state == State::AutoReleased) => {
             late(id, row, *actual, *finality, available)
         }
-        Command::Ack if matches!(row.state, State::Committed | State::Failed) => {
+        Command::Ack { charged }
+            if matches!(row.state, State::Committed | State::Failed) && is_still(&row, *charged) =>
+        {
             Ok(draft(id, ChargeRow { state: State::Acked, ..row }, ChargeEvent::Acked, Moves::default()))
         }
-        Command::Fail { reason } if row.state == State::Committed => {
+        Command::Fail { reason, charged } if row.state == State::Committed && is_still(&row, *charged) => {
             let event = ChargeEvent::Failed { reason: reason.clone() };
             Ok(draft(id, ChargeRow { state: State::Failed, ..row }, event, Moves::default()))
         }
@@ -320,7 +330,7 @@ fn closed(id: ChargeId, row: ChargeRow, command: &Command, available: i128) -> O
         | Command::Release
         | Command::Expire
         | Command::Void { .. }
-        | Command::Ack
+        | Command::Ack { .. }
         | Command::Fail { .. } => return None,
     })
 }

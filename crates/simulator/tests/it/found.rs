@@ -160,7 +160,7 @@ fn a_read_that_fails_at_the_start_is_not_called_corruption() {
     let actual = Actual::Credits(CreditUnit::new(5).unwrap());
     let commit = on_charge(charge::Command::Commit { actual, finality: Finality::Final });
     // The replay of an acknowledgement reads the charge's earlier entries back.
-    for request in [mint("m"), reserve(), commit, on_charge(charge::Command::Ack)] {
+    for request in [mint("m"), reserve(), commit, on_charge(charge::Command::Ack { charged: None })] {
         assert!(submit(&mut opened, &request));
     }
     let (mut stopped, mut odds) = (0, Odds::NONE);

@@ -1,0 +1,117 @@
+//! `bench delivery`: stores of obligations, beside a plain stream on the same Redis.
+//!
+//! For each store, with nothing pending and with a million: how long a put of one takes, how long a claim of a hundred, and how
+//! many obligations go through put, claim and complete per second, with four workers and batches. The stream does the same
+//! with `XADD`, `XREADGROUP` and `XACK`; it has no schedule, no lease that runs out, no dead letters and no upsert. Redis syncs
+//! its log before it answers, for both. Afterwards as many must be pending as before. To add a store, add a line to `SUBJECTS`.
+
+mod journal;
+mod measure;
+mod store;
+mod streams;
+
+use crate::error::BenchError;
+use crate::ledger::Choice;
+use crate::ledger::drive::runtime;
+use crate::plan::{Pace, Plan};
+use crate::report::{Missing, Report, Row, readable};
+use measure::Figures;
+use std::path::Path;
+
+/// The name of the benchmark and of its file.
+pub const NAME: &str = "delivery";
+/// The subject whose ratios to the others are reported.
+pub const OURS: &str = "redis";
+
+/// Measures one subject with so many pending, in an empty directory.
+type Measure = fn(u32, &Path, &Plan) -> Result<Figures, BenchError>;
+
+/// Who takes part, in the order they take turns.
+const SUBJECTS: [(&str, &str, Measure); 4] = [
+    ("memory", "in this process; a restart loses it", store::memory),
+    ("journal", "in this process; a put is a reserve and a commit, durable", journal::in_engine),
+    ("streams", "plain XADD, XREADGROUP and XACK; appendfsync always", streams::in_redis),
+    (OURS, "one Lua script per operation; appendfsync always", store::redis),
+];
+
+const fn pending(pace: Pace) -> [u32; 2] {
+    match pace {
+        Pace::Full => [0, 1_000_000],
+        Pace::Quick => [0, 100_000],
+    }
+}
+
+/// Runs every chosen subject in every chosen case and reports as it goes; returns how many failed.
+///
+/// # Errors
+/// Only if interrupted: a subject that fails is reported as missing with its error, and the others go on.
+pub fn run(pace: Pace, plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, BenchError> {
+    let subjects = || SUBJECTS.into_iter().filter(|(name, ..)| choice.subject.as_ref().is_none_or(|only| only == name));
+    for (name, about, _) in subjects() {
+        report.introduce(name, about.to_owned());
+    }
+    let mut failed = 0;
+    for pending in pending(pace) {
+        let case = format!("{} pending", if pending == 0 { "0".to_owned() } else { readable(f64::from(pending)) });
+        for (name, _, measure) in subjects() {
+            plan.stop.check()?;
+            let dir = plan.sandbox.fresh(name)?;
+            let measured = measure(pending, &dir, plan);
+            plan.sandbox.discard(name);
+            match measured {
+                Ok(figures) => add(report, name, &case, figures),
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error) => {
+                    failed += 1;
+                    let why = format!("failed: {error}");
+                    eprintln!("{case:<18} {name:<9} {why}");
+                    report.miss(Missing { subject: name.to_owned(), case: case.clone(), why });
+                }
+            }
+        }
+    }
+    Ok(failed)
+}
+
+fn add(report: &mut Report, subject: &str, case: &str, figures: Figures) {
+    eprintln!("{case:<18} {subject:<9} {} obligations/s", readable(figures.per_second));
+    let mut add = |metric, value, unit| {
+        report.add(Row { subject: subject.to_owned(), case: case.to_owned(), metric, value, unit });
+    };
+    add("throughput", figures.per_second, "1/s");
+    for (metrics, (p50, p99)) in [
+        (["put p50", "put p99"], figures.put),
+        (["claim p50", "claim p99"], figures.claim),
+        (["complete p50", "complete p99"], figures.complete),
+    ] {
+        add(metrics[0], p50.as_secs_f64() * 1e3, "ms");
+        add(metrics[1], p99.as_secs_f64() * 1e3, "ms");
+    }
+}
+
+/// Runs what one subject does.
+fn block_on<T>(work: impl Future<Output = Result<T, BenchError>>) -> Result<T, BenchError> {
+    runtime()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Stop;
+    use crate::sandbox::Sandbox;
+    use std::time::Duration;
+
+    #[test]
+    fn every_subject_runs_and_keeps_what_was_pending() {
+        let parent = format!("{}/../target/bench-tests/delivery", env!("CARGO_MANIFEST_DIR"));
+        let blink = Duration::from_millis(50);
+        let sandbox = Sandbox::new(Path::new(&parent)).unwrap();
+        let plan = Plan { warm_up: blink, duration: blink, sandbox, stop: Stop::default() };
+        for (name, _, measure) in SUBJECTS {
+            let dir = plan.sandbox.fresh(name).unwrap();
+            let figures = measure(2_000, &dir, &plan).unwrap();
+            assert!(figures.per_second > 0.0, "{name} did nothing");
+            assert!(figures.put.0 > Duration::ZERO && figures.claim.0 > Duration::ZERO, "{name} was not timed");
+        }
+    }
+}

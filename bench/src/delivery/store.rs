@@ -1,0 +1,74 @@
+//! Our stores of obligations.
+
+use super::block_on;
+use super::measure::{Figures, Queue, WORKERS, measure};
+use crate::error::BenchError;
+use crate::plan::Plan;
+use crate::servers::redis::Redis;
+use holdfast_adapters::SystemClock;
+use holdfast_adapters::obligations::redis::{Address, Limits, PREFIX};
+use holdfast_adapters::obligations::{MemoryStore, RedisStore, StandardError};
+use holdfast_domain::Span;
+use holdfast_domain::delivery::Obligation;
+use holdfast_engine::obligations::{Lease, ObligationStore, Outcome, StoreFailed};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const LEASE: Span = Span::from_secs(60);
+/// A sync of a busy disk takes longer than a gateway would wait.
+const LIMITS: Limits = Limits { connect_within: Duration::from_secs(60), reply_within: Duration::from_secs(60) };
+
+/// Measures the store in memory.
+pub(super) fn memory(pending: u32, _dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
+    let store = Arc::new(MemoryStore::new(Arc::new(SystemClock::start())));
+    block_on(measure((0..WORKERS).map(|_| Stored(Arc::clone(&store))).collect(), pending, plan))
+}
+
+/// Measures the store in a Redis of its own.
+pub(super) fn redis(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
+    let server = Redis::start(dir)?;
+    let address = Address::parse(&server.url()).map_err(|error| BenchError::NotApplied(error.to_string()))?;
+    let clock = Arc::new(SystemClock::start());
+    let connected = |_| {
+        let store =
+            RedisStore::new(address.clone(), PREFIX, LIMITS, Arc::clone(&clock) as Arc<_>, Arc::new(StandardError));
+        Stored(Arc::new(store))
+    };
+    block_on(measure((0..WORKERS).map(connected).collect(), pending, plan))
+}
+
+/// One of our stores as a queue.
+pub(super) struct Stored<S>(pub(super) Arc<S>);
+
+fn failed(error: StoreFailed) -> BenchError {
+    BenchError::NotApplied(error.to_string())
+}
+
+impl<S: ObligationStore> Queue for Stored<S> {
+    type Held = Lease;
+
+    async fn put(&self, obligations: &[Obligation]) -> Result<(), BenchError> {
+        self.0.put(obligations).await.map_err(failed)
+    }
+
+    async fn claim(&self, limit: usize) -> Result<Vec<Lease>, BenchError> {
+        let worker = "bench".parse().map_err(|_| BenchError::NotApplied("a worker's name".to_owned()))?;
+        let claimed = self.0.claim_ready(worker, limit, LEASE).await.map_err(failed)?;
+        Ok(claimed.into_iter().map(|claimed| claimed.lease).collect())
+    }
+
+    async fn complete(&self, held: Vec<Lease>) -> Result<(), BenchError> {
+        let done: Vec<_> = held.into_iter().map(|lease| (lease, Outcome::Delivered)).collect();
+        let answers = self.0.complete(&done).await.map_err(failed)?;
+        if answers.iter().all(Result::is_ok) {
+            Ok(())
+        } else {
+            Err(BenchError::NotApplied("a lease was lost".to_owned()))
+        }
+    }
+
+    async fn pending(&self) -> Result<u64, BenchError> {
+        Ok(self.0.count().await.map_err(failed)?.pending)
+    }
+}

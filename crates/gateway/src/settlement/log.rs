@@ -1,0 +1,82 @@
+//! What is said in the log about settling, in the words that operators look for.
+
+use crate::terminal;
+use holdfast_adapters::obligations::redis::Persistence;
+use holdfast_adapters::obligations::{Notice, Notices, line};
+use holdfast_domain::delivery::{CircuitState, Obligation};
+use holdfast_engine::obligations::{Claimed, StoreFailed};
+
+/// An obligation could not be told at once, and waits.
+pub(super) fn deferred(claimed: &Claimed, reason: &str, store: &str) {
+    let id = claimed.obligation.id;
+    let attempt = claimed.attempts.saturating_add(1);
+    terminal::note(&format!(
+        "[billing-finalize] DLQ: reservation_id={id} reason={reason:?} attempt={attempt} store={store}"
+    ));
+}
+
+/// So many that had failed before were tried again.
+pub(super) fn replayed(replayed: u64, succeeded: u64, remaining: u64) {
+    let failed = replayed.saturating_sub(succeeded);
+    terminal::note(&format!(
+        "[billing-finalize] DLQ replay: replayed={replayed} succeeded={succeeded} failed={failed} remaining={remaining}"
+    ));
+}
+
+/// An obligation is given up, until somebody replays it.
+pub(super) fn given_up(claimed: &Claimed, reason: &str) {
+    let Obligation { id, owner, cost, created_at, .. } = claimed.obligation;
+    let attempts = claimed.attempts.saturating_add(1);
+    terminal::note(&format!(
+        "[billing-finalize] DLQ terminal drop: reservation_id={id} attempts={attempts} tenant={owner} \
+         actual_cost_micro={} created_at={created_at} reason={reason:?}",
+        cost.units()
+    ));
+}
+
+/// The store did not answer.
+pub(super) fn store_failed(failed: &StoreFailed) {
+    terminal::note(&format!("[billing-finalize] DLQ STORE FAILURE: {failed}"));
+}
+
+/// Obligations that could not even be stored: each whole, in one line, for recovery by hand.
+pub(super) fn not_stored(obligations: &[Obligation], failed: &StoreFailed) {
+    store_failed(failed);
+    for obligation in obligations {
+        terminal::note(&line::encode_line(obligation));
+    }
+}
+
+/// Passes on what a store has to say.
+pub(super) struct Notes;
+
+impl Notices for Notes {
+    fn tell(&self, notice: &Notice) {
+        match notice {
+            Notice::Degraded { why } => {
+                terminal::note(&format!("[billing-finalize] DLQ store degraded: redis→memory (reason={why:?})"));
+            }
+            Notice::NotStored(_) | Notice::Recovered { .. } | Notice::Orphans { .. } | Notice::Unreadable { .. } => {
+                terminal::note(&notice.line());
+            }
+        }
+    }
+}
+
+/// What a Redis says of its persistence, at the start.
+pub(super) fn persistence(said: &Persistence) {
+    let aof = match said.aof_verified() {
+        Some(true) => "verified",
+        Some(false) => "off",
+        None => "unknown",
+    };
+    terminal::note(&format!("[billing-finalize] DLQ store: redis (aof={aof})"));
+    if let Some(advice) = said.advice() {
+        terminal::note(&format!("[billing-finalize] {advice}"));
+    }
+}
+
+/// The circuit before the peer changed.
+pub(super) fn circuit(state: CircuitState) {
+    terminal::note(&format!("[billing-finalize] circuit: {}", state.name()));
+}

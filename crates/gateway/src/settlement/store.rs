@@ -1,0 +1,231 @@
+//! The store of obligations that was chosen.
+//!
+//! The embedded engine's journal always knows what is owed. With any other store, what the journal owes is put there
+//! ([`forward`]) and delivered from there, and what became of it is written to the journal. So whatever that store loses is
+//! put again, at the latest at the next start.
+
+use super::log;
+use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, RedisStore};
+use holdfast_domain::delivery::Obligation;
+use holdfast_domain::{Label, ObligationId, Reason, Span, Timestamp};
+use holdfast_engine::dispatcher::Bell;
+use holdfast_engine::obligations::{
+    Answered, Claimed, Count, Durable, Lease, LeaseLost, ObligationStore, Outcome, Stored,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How many are put at once.
+const FORWARD_MAX: usize = 500;
+/// How long a store that does not take them is left alone.
+const FORWARD_PAUSE: Duration = Duration::from_secs(1);
+/// How often it is looked whether the store has lost something that the journal still owes.
+const COMPARE_EVERY: Duration = Duration::from_secs(30);
+
+/// The store that was chosen.
+pub(crate) enum Store {
+    Journal(JournalStore),
+    Memory(Elsewhere<MemoryStore>),
+    /// With memory in its place while it is away.
+    Redis(Box<Elsewhere<Failover<RedisStore>>>),
+}
+
+/// A store beside the journal.
+pub(crate) struct Elsewhere<S> {
+    store: S,
+    owed: JournalStore,
+    /// What the journal could not be told when it was done.
+    untold: Mutex<Vec<(ObligationId, Option<Reason>)>>,
+}
+
+impl<S: ObligationStore> Elsewhere<S> {
+    pub(crate) const fn new(store: S, owed: JournalStore) -> Self {
+        Self { store, owed, untold: Mutex::new(Vec::new()) }
+    }
+
+    async fn complete(&self, completed: &[(Lease, Outcome)]) -> Answered<Vec<Result<(), LeaseLost>>> {
+        let answers = self.store.complete(completed).await?;
+        let mut done = std::mem::take(&mut *self.untold.lock().unwrap_or_else(PoisonError::into_inner));
+        for ((lease, outcome), answer) in completed.iter().zip(&answers) {
+            match (outcome, answer) {
+                (Outcome::Delivered, Ok(())) => done.push((lease.id, None)),
+                (Outcome::Dead { reason }, Ok(())) => done.push((lease.id, Some(reason.clone()))),
+                (Outcome::Retry { .. } | Outcome::Returned { .. }, Ok(())) | (_, Err(LeaseLost)) => {}
+            }
+        }
+        if !done.is_empty()
+            && let Err(failed) = self.owed.settle_elsewhere(done.clone()).await
+        {
+            log::store_failed(&failed);
+            self.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(done);
+        }
+        Ok(answers)
+    }
+
+    async fn resolve(&self, id: ObligationId, note: &Reason) -> Answered<bool> {
+        let found = self.store.resolve(id, note).await?;
+        // What died before this process began is known to the journal alone, if the store forgets.
+        Ok(self.owed.resolve(id, note).await? || found)
+    }
+
+    /// Puts what the journal owes from entry `after` on. The last entry that was put.
+    async fn forward(&self, mut after: u64, bell: &Bell) -> Answered<u64> {
+        loop {
+            let owed = self.owed.owed_after(after, FORWARD_MAX).await?;
+            let Some((last, _)) = owed.last() else { return Ok(after) };
+            let obligations: Vec<Obligation> = owed.iter().map(|(_, obligation)| *obligation).collect();
+            if let Err(failed) = self.store.put(&obligations).await {
+                log::not_stored(&obligations, &failed);
+                return Err(failed);
+            }
+            after = *last;
+            bell.ring();
+        }
+    }
+
+    async fn forward_all(&self, owed: &Bell, due: &Bell, mut stopping: watch::Receiver<bool>) {
+        let mut after = 0;
+        let mut compare = tokio::time::interval(COMPARE_EVERY);
+        loop {
+            let forwarded = self.forward(after, due).await;
+            after = forwarded.as_ref().map_or(after, |after| *after);
+            let pause = async {
+                match forwarded {
+                    Ok(_) => owed.rung().await,
+                    Err(_) => tokio::time::sleep(FORWARD_PAUSE).await,
+                }
+            };
+            tokio::select! {
+                () = pause => {}
+                _ = compare.tick() => if self.has_lost_some().await {
+                    after = 0;
+                },
+                () = told(&mut stopping) => return,
+            }
+        }
+    }
+
+    /// Whether the store has fewer than the journal owes: it was emptied, or lost what it had.
+    async fn has_lost_some(&self) -> bool {
+        match (self.owed.count().await, self.store.count().await) {
+            (Ok(owed), Ok(kept)) => owed.pending > kept.pending,
+            (Ok(_) | Err(_), Ok(_) | Err(_)) => false,
+        }
+    }
+}
+
+/// Puts what the journal owes into the store that is delivered from, until `stopping`. Nothing is to be done where that is the
+/// journal's own.
+pub(super) async fn forward(store: Arc<Store>, owed: Arc<Bell>, due: Arc<Bell>, stopping: watch::Receiver<bool>) {
+    match &*store {
+        Store::Journal(_) => {}
+        Store::Memory(elsewhere) => elsewhere.forward_all(&owed, &due, stopping).await,
+        Store::Redis(elsewhere) => {
+            match elsewhere.store.durable_store().persistence().await {
+                Ok(said) => log::persistence(&said),
+                Err(failed) => log::store_failed(&failed),
+            }
+            elsewhere.forward_all(&owed, &due, stopping).await;
+        }
+    }
+}
+
+/// Waits until the server is told to stop.
+async fn told(stopping: &mut watch::Receiver<bool>) {
+    // If nobody can tell any more, the server is going down too.
+    let _told = stopping.wait_for(|stopping| *stopping).await.is_ok();
+}
+
+macro_rules! delegate {
+    ($self:ident, $store:ident => $act:expr) => {
+        match $self {
+            Store::Journal($store) => $act,
+            Store::Memory(elsewhere) => {
+                let $store = &elsewhere.store;
+                $act
+            }
+            Store::Redis(elsewhere) => {
+                let $store = &elsewhere.store;
+                $act
+            }
+        }
+    };
+}
+
+impl Store {
+    /// Whether Redis has said that it writes everything to its disk; `None` where there is no Redis, or it does not say.
+    pub(crate) async fn aof_verified(&self) -> Option<bool> {
+        match self {
+            Self::Journal(_) | Self::Memory(_) => None,
+            Self::Redis(elsewhere) if elsewhere.store.is_degraded() => None,
+            Self::Redis(elsewhere) => elsewhere.store.durable_store().persistence().await.ok()?.aof_verified(),
+        }
+    }
+}
+
+impl ObligationStore for Store {
+    fn name(&self) -> &'static str {
+        delegate!(self, store => store.name())
+    }
+
+    async fn put(&self, obligations: &[Obligation]) -> Answered<()> {
+        delegate!(self, store => store.put(obligations).await)
+    }
+
+    async fn claim_ready(&self, worker: Label, limit: usize, lease: Span) -> Answered<Vec<Claimed>> {
+        delegate!(self, store => store.claim_ready(worker, limit, lease).await)
+    }
+
+    async fn complete(&self, completed: &[(Lease, Outcome)]) -> Answered<Vec<Result<(), LeaseLost>>> {
+        match self {
+            Self::Journal(store) => store.complete(completed).await,
+            Self::Memory(elsewhere) => elsewhere.complete(completed).await,
+            Self::Redis(elsewhere) => elsewhere.complete(completed).await,
+        }
+    }
+
+    async fn repair_expired(&self, limit: usize) -> Answered<usize> {
+        delegate!(self, store => store.repair_expired(limit).await)
+    }
+
+    async fn next_due(&self) -> Answered<Option<Timestamp>> {
+        delegate!(self, store => store.next_due().await)
+    }
+
+    async fn get(&self, id: ObligationId) -> Answered<Option<Stored>> {
+        delegate!(self, store => store.get(id).await)
+    }
+
+    async fn count(&self) -> Answered<Count> {
+        delegate!(self, store => store.count().await)
+    }
+
+    async fn oldest(&self) -> Answered<Option<Timestamp>> {
+        delegate!(self, store => store.oldest().await)
+    }
+
+    async fn list_pending(&self, after: Option<ObligationId>, limit: usize) -> Answered<Vec<Stored>> {
+        delegate!(self, store => store.list_pending(after, limit).await)
+    }
+
+    async fn list_dead(&self, after: Option<ObligationId>, limit: usize) -> Answered<Vec<Stored>> {
+        delegate!(self, store => store.list_dead(after, limit).await)
+    }
+
+    async fn resolve(&self, id: ObligationId, note: &Reason) -> Answered<bool> {
+        match self {
+            Self::Journal(store) => store.resolve(id, note).await,
+            Self::Memory(elsewhere) => elsewhere.resolve(id, note).await,
+            Self::Redis(elsewhere) => elsewhere.resolve(id, note).await,
+        }
+    }
+
+    async fn replay(&self, id: ObligationId) -> Answered<bool> {
+        delegate!(self, store => store.replay(id).await)
+    }
+
+    async fn durable(&self) -> Durable {
+        delegate!(self, store => store.durable().await)
+    }
+}
