@@ -87,11 +87,9 @@ async fn connect(url: &str) -> Client {
 /// Every value as text; NULL is empty.
 async fn ask(client: &Client, sql: &str) -> Result<Vec<Vec<String>>, Error> {
     let messages = client.simple_query(sql).await?;
-    let rows = messages.iter().filter_map(|message| match message {
-        SimpleQueryMessage::Row(row) => {
-            Some((0..row.len()).map(|column| row.get(column).unwrap_or_default().to_owned()).collect())
-        }
-        _ => None,
+    let rows = messages.iter().filter_map(|message| {
+        let SimpleQueryMessage::Row(row) = message else { return None };
+        Some((0..row.len()).map(|column| row.get(column).unwrap_or_default().to_owned()).collect())
     });
     Ok(rows.collect())
 }
