@@ -23,6 +23,7 @@ mod inference_money;
 mod inference_world;
 mod invoke;
 mod limits;
+mod migrate;
 mod prices;
 mod serving;
 mod settlement;

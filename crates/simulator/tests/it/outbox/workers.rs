@@ -85,3 +85,38 @@ async fn nobody_holds_what_another_holds_and_attempts_are_numbered_without_gaps(
     let lost = "SELECT count(*) > 10 FROM holdfast.payment_outbox_attempts WHERE state = 'ZOMBIE_REQUEUE'";
     assert_eq!(world.value(lost).await, "t", "some were lost, or this showed nothing");
 }
+
+#[tokio::test]
+async fn a_claim_reads_no_more_than_its_batch_though_its_plan_was_made_for_an_empty_table() {
+    const BATCH: usize = 100;
+    let world = World::new().await;
+    let executor = world.log_in("symphony_executor").await;
+    // Here the plans are made, and kept for the session.
+    assert_eq!(claim(&executor, BATCH, "w", 60).await, []);
+    let nothing = "SELECT holdfast.complete_outbox_batch('w', '{}', '{}', '{}'); \
+                   SELECT holdfast.repair_expired_leases(10, 'w')";
+    executor.batch_execute(nothing).await.unwrap();
+    let fill = "WITH fresh AS (SELECT gen_random_uuid() AS id, number FROM generate_series(1, 20000) AS number), \
+                instructed AS (INSERT INTO holdfast.payment_outbox_instructions \
+                SELECT id, 'i', 'p', number, 'k' || number, 'mock', '{}', now() FROM fresh) \
+                INSERT INTO holdfast.payment_outbox_queue (outbox_id, next_attempt_at) \
+                SELECT id, now() - number * interval '1 ms' FROM fresh";
+    world.run(fill).await;
+    // What others hold, and what has been tried, is not walked over either.
+    let other = world.log_in("symphony_executor").await;
+    assert_eq!(claim(&other, 5_000, "w", 60).await.len(), 5_000);
+    for state in ["DISPATCHED", "RETRYABLE"] {
+        executor.batch_execute("BEGIN").await.unwrap();
+        let rows = claim(&executor, BATCH, "w", 60).await;
+        let asked: Vec<_> = rows.into_iter().map(|row| (row, state)).collect();
+        assert_eq!(complete_batch(&executor, "w", &asked).await, vec![state; BATCH]);
+        let read =
+            "SELECT relname, seq_tup_read, idx_tup_fetch FROM pg_stat_xact_all_tables WHERE schemaname = 'holdfast'";
+        for row in ask(&executor, read).await.unwrap() {
+            let [walked, fetched] = [&row[1], &row[2]].map(|count| count.parse::<usize>().unwrap_or(0));
+            assert_eq!(walked, 0, "{} is walked", row[0]);
+            assert!(fetched <= 4 * BATCH, "{fetched} rows of {} are read for {BATCH}", row[0]);
+        }
+        executor.batch_execute("COMMIT").await.unwrap();
+    }
+}
