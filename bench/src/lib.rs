@@ -1,6 +1,6 @@
 //! Benchmarks of Holdfast beside its peers and beside the disk's own floor.
 //!
-//! `ledger`, `growth`, `gateway` and `delivery` are benchmarks; the other modules serve every benchmark: `report` prints and
+//! `ledger`, `growth`, `gateway`, `delivery` and `outbox` are benchmarks; the other modules serve every benchmark: `report` prints and
 //! writes the figures, `servers` starts private peers, `usage` reads what processes use, `sandbox` holds their files, `latency`
 //! records, `plan` says how long.
 //!
@@ -15,6 +15,7 @@ pub mod growth;
 pub mod head;
 pub mod latency;
 pub mod ledger;
+pub mod outbox;
 pub mod plan;
 pub mod report;
 pub mod sandbox;

@@ -8,6 +8,7 @@ use holdfast_bench::gateway;
 use holdfast_bench::growth;
 use holdfast_bench::head::Head;
 use holdfast_bench::ledger::{self, Choice};
+use holdfast_bench::outbox;
 use holdfast_bench::plan::{Pace, Plan, Stop};
 use holdfast_bench::report::Report;
 use holdfast_bench::sandbox::Sandbox;
@@ -22,7 +23,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const OUTPUT_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
 const USAGE: &str =
-    "usage: bench NAME [--quick] [--only SUBJECT] [--case CASE]\nbenchmarks: ledger, growth, gateway, delivery";
+    "usage: bench NAME [--quick] [--only SUBJECT] [--case CASE]\nbenchmarks: ledger, growth, gateway, delivery, outbox";
 
 fn main() -> ExitCode {
     let Some((name, pace, choice)) = parse(std::env::args().skip(1)) else {
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
 /// How thorough, and what of it; `None` if the words make no sense.
 fn parse(mut words: impl Iterator<Item = String>) -> Option<(&'static str, Pace, Choice)> {
     let named = words.next()?;
-    let name = [ledger::NAME, growth::NAME, gateway::NAME, delivery::NAME].into_iter().find(|name| *name == named)?;
+    let names = [ledger::NAME, growth::NAME, gateway::NAME, delivery::NAME, outbox::NAME];
+    let name = names.into_iter().find(|name| *name == named)?;
     let mut pace = Pace::Full;
     let mut choice = Choice::default();
     while let Some(word) = words.next() {
@@ -70,6 +72,7 @@ fn run(name: &'static str, pace: Pace, choice: &Choice) -> Result<usize, BenchEr
     let failed = match name {
         growth::NAME => growth::run(pace, &mut plan, choice, &mut report).map(|()| 0)?,
         delivery::NAME => delivery::run(pace, &plan, choice, &mut report)?,
+        outbox::NAME => outbox::run(pace, &plan, choice, &mut report)?,
         gateway::NAME => gateway::run(&plan, choice, &mut report)?,
         _ => ledger::run(&plan, choice, &mut report)?,
     };

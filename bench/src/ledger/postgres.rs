@@ -28,14 +28,14 @@ pub fn about() -> String {
 /// # Errors
 /// If the cluster fails, or its books do not balance.
 pub fn measure(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchError> {
-    let Some(bin) = installed() else {
+    if installed().is_none() {
         return Ok(Outcome::Missing("PostgreSQL 15 or newer is not installed".to_owned()));
-    };
-    let mut cluster = Cluster::start(&bin, dir)?;
-    runtime()?.block_on(run(&mut cluster, case, plan)).map(Outcome::Measured)
+    }
+    let cluster = Cluster::start(dir)?;
+    runtime()?.block_on(run(&cluster, case, plan)).map(Outcome::Measured)
 }
 
-async fn run(cluster: &mut Cluster, case: Case, plan: &Plan) -> Result<Measured, BenchError> {
+async fn run(cluster: &Cluster, case: Case, plan: &Plan) -> Result<Measured, BenchError> {
     let admin = cluster.connect().await?;
     found(&admin).await?;
     let mut connections = Vec::new();
@@ -140,14 +140,14 @@ mod tests {
     use super::*;
     use crate::sandbox::Sandbox;
 
-    async fn asker(cluster: &mut Cluster, batch: usize) -> Asker {
+    async fn asker(cluster: &Cluster, batch: usize) -> Asker {
         let client = cluster.connect().await.unwrap();
         let connection = Connection::prepare(client, Case { callers: 1, batch }).await.unwrap();
         Asker { connection: Arc::new(connection), batch }
     }
 
     /// The peer must do the same work as we do, or beating it means nothing.
-    async fn check_is_a_ledger(cluster: &mut Cluster, batch: usize) {
+    async fn check_is_a_ledger(cluster: &Cluster, batch: usize) {
         let mut asker = asker(cluster, batch).await;
         let order = |offset: usize| Order { hold: (batch * 100 + offset) as u64, payer: 7, actual: 400 };
         let orders: Vec<Order> = (0..batch).map(order).collect();
@@ -171,13 +171,12 @@ mod tests {
     fn it_refuses_overdrafts_and_applies_each_operation_once() {
         let sandbox =
             Sandbox::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench-tests/postgres"))).unwrap();
-        let bin = installed().expect("the tests need PostgreSQL 15 or newer");
-        let mut cluster = Cluster::start(&bin, &sandbox.fresh("data").unwrap()).unwrap();
+        let cluster = Cluster::start(&sandbox.fresh("data").unwrap()).unwrap();
         runtime().unwrap().block_on(async {
             let admin = cluster.connect().await.unwrap();
             found(&admin).await.unwrap();
-            check_is_a_ledger(&mut cluster, 1).await;
-            check_is_a_ledger(&mut cluster, 3).await;
+            check_is_a_ledger(&cluster, 1).await;
+            check_is_a_ledger(&cluster, 3).await;
             assert_eq!(books(&admin).await.unwrap(), Books { left: PAYERS * FUNDS - 4 * 400, revenue: 4 * 400 });
         });
     }

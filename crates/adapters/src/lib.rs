@@ -4,6 +4,7 @@
 mod clock;
 pub mod obligations;
 pub mod peer;
+pub mod postgres;
 pub mod providers;
 pub mod read_model;
 

@@ -2,6 +2,7 @@
 
 use crate::identity::IdentityError;
 use crate::prices::{PricesError, UnknownModel};
+use holdfast_adapters::postgres::DatabaseError;
 use holdfast_engine::ProjectionFailed;
 use holdfast_engine::recovery::StartError;
 use holdfast_journal::{LockError, OpenError};
@@ -45,6 +46,8 @@ pub(crate) enum Failure {
     Prices(PricesError),
     #[error(transparent)]
     Model(UnknownModel),
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     #[error("{}: {why}", file.display())]
     Request { file: PathBuf, why: String },
     #[error("cannot {what}: {error}")]
@@ -85,6 +88,7 @@ impl Failure {
             Self::Exists(_) => "FILE_EXISTS",
             Self::Prices(error) => error.code(),
             Self::Model(error) => error.code(),
+            Self::Database(error) => error.code(),
             Self::Request { .. } => "INVALID_REQUEST",
             Self::Io { .. } => "IO_FAILED",
         }
@@ -114,6 +118,7 @@ impl Failure {
             Self::Exists(_) => "name another file, or write over this one with --force",
             Self::Prices(_) => return format!("nothing has been changed; docs/errors/{}.md says more", self.code()),
             Self::Model(_) => "give it a price: holdfast prices import FILE, or a [models.NAME] in prices.toml",
+            Self::Database(error) => error.hint(),
             Self::Request { .. } => "give the body of a request as JSON, and with --for which API it is for",
         };
         hint.to_owned()

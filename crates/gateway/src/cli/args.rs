@@ -7,6 +7,7 @@ pub(super) use work::{Commit, Create, Escrows, OnExpiry, Overrun, Reservations};
 use super::config::{ConfigCommand, Init};
 use super::doctor::Doctor;
 use super::limits::{AccountLimit, Limits, Organisations, Teams};
+use super::migrate::Migrate;
 use super::obligations::Obligations;
 use super::prices::PricesCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -110,6 +111,8 @@ pub(super) enum Command {
     Prices(PricesCommand),
     /// Throw away everything derived from the journal, and derive it anew
     Rebuild,
+    /// Bring the schema of a PostgreSQL database up to date: the payment outbox, its functions and roles
+    Migrate(Migrate),
     /// Write a configuration with everything explained, for `serve --config`
     Init(Init),
     /// Try a configuration, or take one over from another gateway

@@ -8,6 +8,7 @@ mod door;
 mod journal;
 mod keys;
 mod limits;
+mod migrate;
 mod obligations;
 mod output;
 mod prices;
@@ -117,6 +118,7 @@ fn run(cli: &Cli) -> Result<(), Ended> {
         Command::Journal(command) => journal::run(&session, command),
         Command::Prices(command) => prices::run(&session, command),
         Command::Rebuild => rebuild::run(&session),
+        Command::Migrate(words) => migrate::run(&session, words),
         Command::Init(words) => config::init(&session, words),
         Command::Config(command) => config::run(&session, command),
         Command::Doctor(words) => doctor::run(&session, words),

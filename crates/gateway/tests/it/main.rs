@@ -23,6 +23,7 @@ mod inference_money;
 mod inference_world;
 mod invoke;
 mod limits;
+mod migrate;
 mod obligations;
 mod prices;
 mod serving;

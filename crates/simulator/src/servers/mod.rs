@@ -6,9 +6,11 @@
 //!   (`pg_ctl` would detach).
 
 mod error;
+mod postgres;
 mod redis;
 
 pub use error::ServerError;
+pub use postgres::PostgresServer;
 pub use redis::{Mode, RedisServer};
 
 use rustix::process::{Pid, Signal, kill_process};

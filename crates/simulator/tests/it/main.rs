@@ -1,11 +1,12 @@
 //! The simulator at work: seeds without a violation, the same run for the same seed, every planted bug caught, the
-//! upstream's and the peer's manners, the invariants of settlement, the contract of every port's adapters, and what a Redis
-//! that fails does to them.
+//! upstream's and the peer's manners, the invariants of settlement, the contract of every port's adapters, what a Redis
+//! that fails does to them, and the payment outbox on a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod contract;
 mod found;
 mod invariants;
+mod outbox;
 mod peer;
 mod planted;
 mod redis_faults;

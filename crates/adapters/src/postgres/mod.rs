@@ -1,0 +1,11 @@
+//! PostgreSQL: the way to it, and its schema.
+//!
+//! The schema itself is in `crates/adapters/sql`, written for an operator to read and usable from psql alone.
+
+mod connect;
+mod failure;
+mod migrations;
+
+pub use connect::Database;
+pub use failure::DatabaseError;
+pub use migrations::{ALL, Migration, Standing, Step, migrate, plan};
