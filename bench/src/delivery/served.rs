@@ -9,6 +9,7 @@ use crate::servers::holdfast::Served;
 use crate::servers::line::{Line, commit, mint, reserve};
 use crate::servers::redis::Redis;
 use holdfast_simulator::peer::{Options, Peer};
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,9 @@ pub(super) struct Figures {
 /// Commits one by one for a while, and then so many `charges` as fast as they go.
 pub(super) fn measure(mode: Mode, charges: u64, dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
     let peer = Peer::start(Options::honest()).map_err(BenchError::io("start a peer"))?;
-    let redis = if mode == Mode::Redis { Some(Redis::start(&dir.join("redis"))?) } else { None };
+    let redis_dir = dir.join("redis");
+    fs::create_dir(&redis_dir).map_err(BenchError::io("make a directory"))?;
+    let redis = if mode == Mode::Redis { Some(Redis::start(&redis_dir)?) } else { None };
     let store = redis.as_ref().map_or_else(|| mode.name().to_owned(), Redis::url);
     let settings = [("HOLDFAST_PEER_URL", peer.url.as_str()), ("HOLDFAST_BILLING_OBLIGATIONS", store.as_str())];
     let settings = if mode == Mode::NoPeer { &[][..] } else { &settings[..] };
