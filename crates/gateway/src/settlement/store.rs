@@ -10,7 +10,7 @@ use holdfast_domain::delivery::Obligation;
 use holdfast_domain::{Label, ObligationId, Reason, Span, Timestamp};
 use holdfast_engine::dispatcher::Bell;
 use holdfast_engine::obligations::{
-    Answered, Claimed, Count, Durable, Lease, LeaseLost, ObligationStore, Outcome, Stored,
+    Answered, Claimed, Count, Durable, Lease, LeaseLost, ObligationStore, Outcome, Standing, Stored,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -124,21 +124,47 @@ impl<S: ObligationStore> Elsewhere<S> {
         }
     }
 
-    /// Whether the store has lost what the journal has owed the longest: it was emptied, or went back in time. What was
-    /// delivered a moment ago is still owed for as long as the journal takes to say so, and is not meant.
+    /// Holds what the journal has owed the longest against the store, and writes to the journal if it was given up there by
+    /// a process that ended before it could. Says whether the store has lost it: it was emptied, or went back in time.
     async fn has_lost_some(&self) -> bool {
-        if self.owed.counted().pending == 0 {
-            return false;
-        }
-        let Ok(owed) = self.owed.owed_after(0, 1).await else { return false };
-        let Some((seq, oldest)) = owed.first() else { return false };
-        if !matches!(self.store.get(oldest.id).await, Ok(None)) {
-            return false;
-        }
+        let Some(seen) = self.difference().await else { return false };
+        // What was completed a moment ago is still owed for as long as the journal takes to say so, and is not meant.
         tokio::time::sleep(FORWARD_PAUSE).await;
-        let again = self.owed.owed_after(0, 1).await;
-        again.is_ok_and(|again| again.first().is_some_and(|(again, _)| again == seq))
+        match self.difference().await {
+            Some(again) if again == seen => {}
+            Some(_) | None => return false,
+        }
+        let (id, Difference::Dead(reason)) = seen else { return true };
+        if let Err(failed) = self.owed.settle_elsewhere(vec![(id, Some(reason))]).await {
+            log::store_failed(&failed);
+        }
+        false
     }
+
+    /// What the store says otherwise of the one that the journal has owed the longest.
+    async fn difference(&self) -> Option<(ObligationId, Difference)> {
+        if self.owed.counted().pending == 0 {
+            return None;
+        }
+        let (_, Obligation { id, .. }) = self.owed.owed_after(0, 1).await.ok()?.first().copied()?;
+        match self.store.get(id).await.ok()? {
+            None => Some((id, Difference::Lost)),
+            Some(Stored { standing: Standing::Dead, reason, .. }) => {
+                let unsaid = || "it was given up".parse().expect("a short text");
+                Some((id, Difference::Dead(reason.unwrap_or_else(unsaid))))
+            }
+            Some(Stored { standing: Standing::Due { .. } | Standing::Leased { .. }, .. }) => None,
+        }
+    }
+}
+
+/// What a store says of an obligation that the journal owes.
+#[derive(PartialEq, Eq)]
+enum Difference {
+    /// It does not know it.
+    Lost,
+    /// It was given up.
+    Dead(Reason),
 }
 
 /// Puts what the journal owes into the store that is delivered from, until `stopping`. Nothing is to be done where that is the

@@ -261,3 +261,20 @@ fn what_was_taken_back_before_the_peer_came_is_not_told_from_redis_either() {
     site.call_back_the_peer();
     site.assert_settled(site.serve(&[]), &charges);
 }
+
+#[test]
+fn what_was_given_up_in_redis_by_a_program_that_died_at_once_is_given_up_in_the_journal_too() {
+    let site = Site::new(&[]);
+    let refusing = Peer::answering(|_, _| status(422));
+    let redis = ("HOLDFAST_BILLING_OBLIGATIONS", &*site.redis.url());
+    // Redis has the word, the journal has not.
+    let server = serve(&site.world, &refusing.url, &[redis, ("HOLDFAST_FAILPOINT", "delivery.before_ack:1")]);
+    charge(&mut server.client(), "torn");
+    server.wait();
+    assert_eq!(site.ask("ZCARD finn:hounfour:dlq:dead"), ":1\r\n");
+    let server = serve(&site.world, &refusing.url, &[redis]);
+    becomes(&mut server.client(), "torn", "FINALIZE_FAILED");
+    until(|| billing(&server), |billing| billing["dlq_dead"] == 1 && billing["dlq_pending"] == 0);
+    server.stop();
+    assert_eq!(refusing.told(0).len(), 1, "a dead letter is not told by itself");
+}
