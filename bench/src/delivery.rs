@@ -3,7 +3,7 @@
 //! For each store, with nothing pending and with a million: how long a put of one takes, how long a claim of a hundred, and how
 //! many obligations go through put, claim and complete per second, with four workers and batches. The stream does the same
 //! with `XADD`, `XREADGROUP` and `XACK`; it has no schedule, no lease that runs out, no dead letters and no upsert. Redis syncs
-//! its log before it answers, for both. Afterwards as many must be pending as before. To add a store, add a line to `SUBJECTS`.
+//! its log before it answers, for both, and has rewritten it once it is filled. Afterwards as many must be pending as before. To add a store, add a line to `SUBJECTS`.
 //!
 //! Last comes the real server with each store: what telling a peer adds to a commit, and how many charges a second reach it.
 

@@ -14,32 +14,9 @@ pub enum BenchError {
     /// A signal asked the run to end.
     #[error("interrupted")]
     Interrupted,
-    /// The operating system refused something.
-    #[error("failed to {doing}: {source}")]
-    Io {
-        /// What was tried, as it reads after "failed to".
-        doing: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A program run to its end did not succeed.
-    #[error("{program} failed: {said}")]
-    Program {
-        /// Its name.
-        program: String,
-        /// The last it said.
-        said: String,
-    },
-    /// A private server did not answer in time.
-    #[error("{server} ended, or did not answer within {} s: {said}", within.as_secs())]
-    NotReady {
-        /// Its name.
-        server: &'static str,
-        /// How long it was waited for.
-        within: Duration,
-        /// The end of its log.
-        said: String,
-    },
+    /// The operating system, a program run to its end, or a private server failed.
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// The subject took far longer than the plan allows.
     #[error("no end after {} s", after.as_secs())]
     Hung {
@@ -73,21 +50,16 @@ pub enum BenchError {
     },
 }
 
-impl From<ServerError> for BenchError {
-    fn from(error: ServerError) -> Self {
-        match error {
-            ServerError::Io { doing, source } => Self::Io { doing, source },
-            ServerError::Program { program, said } => Self::Program { program, said },
-            ServerError::NotReady { server, within, said } => Self::NotReady { server, within, said },
-        }
-    }
-}
-
 impl BenchError {
+    /// A program run to its end did not succeed, and said why.
+    pub fn program(program: impl Into<String>, said: impl Into<String>) -> Self {
+        ServerError::Program { program: program.into(), said: said.into() }.into()
+    }
+
     /// For `map_err`: an I/O error with what was tried, as it reads after "failed to".
     pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        let doing = doing.into();
-        move |source| Self::Io { doing, source }
+        let failed = ServerError::io(doing);
+        move |source| failed(source).into()
     }
 }
 

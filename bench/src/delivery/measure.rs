@@ -46,24 +46,48 @@ pub(super) trait Queue: Send + Sync + 'static {
     }
 }
 
+/// A queue for each worker, with so many pending.
+pub(super) struct Filled<Q> {
+    queues: Vec<Arc<Q>>,
+    next: Arc<AtomicU32>,
+    pending: u32,
+}
+
 /// Does all of it with one queue for each worker.
 pub(super) async fn measure<Q: Queue>(queues: Vec<Q>, pending: u32, plan: &Plan) -> Result<Figures, BenchError> {
-    let next = Arc::new(AtomicU32::new(0));
-    let queues: Vec<Arc<Q>> = queues.into_iter().map(Arc::new).collect();
-    let first = queues.first().ok_or_else(|| BenchError::NotApplied("nobody works".to_owned()))?;
-    while next.load(Ordering::Relaxed) < pending {
-        plan.stop.check()?;
-        first.put(&fresh(&next, FILLED_AT_ONCE)).await?;
+    Filled::fill(queues, pending, plan).await?.measure(plan).await
+}
+
+impl<Q: Queue> Filled<Q> {
+    /// Puts what is to be pending before the clock starts.
+    pub(super) async fn fill(queues: Vec<Q>, pending: u32, plan: &Plan) -> Result<Self, BenchError> {
+        let next = Arc::new(AtomicU32::new(0));
+        let filled = Self { queues: queues.into_iter().map(Arc::new).collect(), next, pending };
+        let first = filled.first()?;
+        while filled.next.load(Ordering::Relaxed) < pending {
+            plan.stop.check()?;
+            first.put(&fresh(&filled.next, FILLED_AT_ONCE)).await?;
+        }
+        first.caught_up().await?;
+        Ok(filled)
     }
-    first.caught_up().await?;
-    latencies(&**first, &next, plan, plan.warm_up).await?;
-    let (put, claim, complete) = latencies(&**first, &next, plan, plan.duration).await?;
-    let per_second = throughput(&queues, &next, plan).await?;
-    let found = first.pending().await?;
-    if found != u64::from(pending) {
-        return Err(BenchError::Books { expected: format!("{pending} pending"), found: format!("{found}") });
+
+    fn first(&self) -> Result<&Q, BenchError> {
+        self.queues.first().map(|first| &**first).ok_or_else(|| BenchError::NotApplied("nobody works".to_owned()))
     }
-    Ok(Figures { per_second, put: put.p50_and_p99(), claim: claim.p50_and_p99(), complete: complete.p50_and_p99() })
+
+    /// Measures it.
+    pub(super) async fn measure(&self, plan: &Plan) -> Result<Figures, BenchError> {
+        let (first, next, pending) = (self.first()?, &self.next, self.pending);
+        latencies(first, next, plan, plan.warm_up).await?;
+        let (put, claim, complete) = latencies(first, next, plan, plan.duration).await?;
+        let per_second = throughput(&self.queues, next, plan).await?;
+        let found = first.pending().await?;
+        if found != u64::from(pending) {
+            return Err(BenchError::Books { expected: format!("{pending} pending"), found: format!("{found}") });
+        }
+        Ok(Figures { per_second, put: put.p50_and_p99(), claim: claim.p50_and_p99(), complete: complete.p50_and_p99() })
+    }
 }
 
 /// Puts a batch one by one, claims as many, completes them; one after the other.

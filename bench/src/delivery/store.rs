@@ -1,7 +1,7 @@
 //! Our stores of obligations.
 
 use super::block_on;
-use super::measure::{Figures, Queue, WORKERS, measure};
+use super::measure::{Figures, Filled, Queue, WORKERS, measure};
 use crate::error::BenchError;
 use crate::plan::Plan;
 use crate::servers::redis::Redis;
@@ -35,7 +35,11 @@ pub(super) fn redis(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, Be
             RedisStore::new(address.clone(), PREFIX, LIMITS, Arc::clone(&clock) as Arc<_>, Arc::new(StandardError));
         Stored(Arc::new(store))
     };
-    block_on(measure((0..WORKERS).map(connected).collect(), pending, plan))
+    block_on(async {
+        let filled = Filled::fill((0..WORKERS).map(connected).collect(), pending, plan).await?;
+        server.rewrite_log().await?;
+        filled.measure(plan).await
+    })
 }
 
 /// One of our stores as a queue.

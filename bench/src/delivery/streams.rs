@@ -1,7 +1,7 @@
 //! A plain stream with one consumer group: what Redis itself offers for a queue.
 
 use super::block_on;
-use super::measure::{Figures, Queue, WORKERS, measure};
+use super::measure::{Figures, Filled, Queue, WORKERS};
 use crate::error::BenchError;
 use crate::plan::Plan;
 use crate::servers::redis::Redis;
@@ -25,7 +25,9 @@ pub(super) fn in_redis(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures,
         for number in 0..WORKERS {
             queues.push(Stream { connection: server.connect().await?, consumer: format!("worker-{number}") });
         }
-        measure(queues, pending, plan).await
+        let filled = Filled::fill(queues, pending, plan).await?;
+        server.rewrite_log().await?;
+        filled.measure(plan).await
     })
 }
 

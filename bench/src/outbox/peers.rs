@@ -57,7 +57,7 @@ pub(super) fn ensure() -> Result<Peers, BenchError> {
     if fs::read_to_string(&installed).is_ok_and(|from| from == LOCK) {
         return Ok(Peers { home });
     }
-    let none = || BenchError::Program { program: "npm".to_owned(), said: "it is not installed".to_owned() };
+    let none = || BenchError::program("npm", "it is not installed");
     let mut npm = Command::new(find_program("npm").ok_or_else(none)?);
     eprintln!("installing graphile-worker and pg-boss");
     npm.args(["ci", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(&home);
@@ -73,10 +73,7 @@ impl Peers {
         node.args(["--pdeathsig", "KILL", "--"]).arg(self.home.join("node_modules/node/bin/node")).arg("peers.mjs");
         node.args([name, url]).args([jobs.to_string(), case.workers.to_string(), case.batch.to_string()]);
         let output = node.current_dir(&self.home).stdin(Stdio::null()).output().map_err(BenchError::io("run node"))?;
-        let failed = |said: &[u8]| BenchError::Program {
-            program: name.to_owned(),
-            said: String::from_utf8_lossy(said).trim().replace('\n', " | "),
-        };
+        let failed = |said: &[u8]| BenchError::program(name, String::from_utf8_lossy(said).trim().replace('\n', " | "));
         if !output.status.success() {
             return Err(failed(&output.stderr));
         }

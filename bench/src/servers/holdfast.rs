@@ -102,8 +102,7 @@ fn api_key(answer: &str) -> Result<String, BenchError> {
     let value: Value = serde_json::from_str(answer.trim()).unwrap_or_default();
     let fields = value.as_object().into_iter().flatten();
     let key = fields.filter_map(|(_, value)| value.as_str()).find(|text| text.starts_with("hf_live_"));
-    let none =
-        || BenchError::Program { program: "holdfast keys new".to_owned(), said: "no key in its JSON".to_owned() };
+    let none = || BenchError::program("holdfast keys new", "no key in its JSON");
     key.map(str::to_owned).ok_or_else(none)
 }
 
@@ -122,7 +121,7 @@ impl Operator {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " | ");
-        Err(BenchError::Program { program: format!("holdfast {}", arguments[0]), said })
+        Err(BenchError::program(format!("holdfast {}", arguments[0]), said))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::upstream::MODEL;
 use super::{Ending, LOOK_CLOSELY_EVERY, Server, as_ourselves, find_program, finish, private_port};
 use crate::error::BenchError;
+use holdfast_simulator::servers::ServerError;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -42,8 +43,7 @@ pub fn ensure() -> Result<PathBuf, BenchError> {
     if installed.is_file() {
         return Ok(program);
     }
-    let said = "python3 is not installed".to_owned();
-    let none = || BenchError::Program { program: "litellm".to_owned(), said };
+    let none = || BenchError::program("litellm", "python3 is not installed");
     let python = find_program("python3").ok_or_else(none)?;
     eprintln!("installing litellm[proxy]=={VERSION}");
     let mut venv = Command::new(python);
@@ -52,16 +52,16 @@ pub fn ensure() -> Result<PathBuf, BenchError> {
     let mut pip = Command::new(home.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     pip.arg(format!("litellm[proxy]=={VERSION}"));
-    finish(pip, "pip install litellm[proxy]").map_err(|error| last_line(error.into()))?;
+    finish(pip, "pip install litellm[proxy]").map_err(last_line)?;
     fs::write(&installed, VERSION).map_err(BenchError::io(format!("write {}", installed.display())))?;
     Ok(program)
 }
 
 /// pip names every version there is before it says what is wrong.
-fn last_line(error: BenchError) -> BenchError {
-    let BenchError::Program { program, said } = error else { return error };
-    let last = said.rsplit(" | ").next().unwrap_or(&said).to_owned();
-    BenchError::Program { program, said: last }
+fn last_line(error: ServerError) -> BenchError {
+    let ServerError::Program { program, said } = error else { return error.into() };
+    let last = said.rsplit(" | ").next().unwrap_or(&said);
+    BenchError::program(program, last)
 }
 
 impl LiteLlm {
@@ -84,7 +84,7 @@ impl LiteLlm {
         while !is_alive(port) {
             if began.elapsed() > READY_WITHIN || !server.is_running() {
                 let said = server.last_words();
-                return Err(BenchError::NotReady { server: "litellm", within: READY_WITHIN, said });
+                return Err(ServerError::NotReady { server: "litellm", within: READY_WITHIN, said }.into());
             }
             std::thread::sleep(LOOK_CLOSELY_EVERY);
         }
