@@ -7,6 +7,7 @@ pub mod peer;
 pub mod postgres;
 pub mod providers;
 pub mod read_model;
+mod sqlite;
 
 pub use clock::SystemClock;
 pub use read_model::ReadModel;

@@ -1,6 +1,7 @@
 //! Stores of what the peer is still to be told.
 
 mod failover;
+mod id;
 pub mod journal;
 pub mod line;
 mod memory;
@@ -8,6 +9,7 @@ mod notices;
 pub mod redis;
 
 pub use failover::Failover;
+pub(crate) use id::{late_id, same};
 pub use journal::JournalStore;
 pub use memory::MemoryStore;
 pub use notices::{Notice, Notices, StandardError};

@@ -10,6 +10,7 @@ mod summary;
 pub use query::{AsOf, HistoryRow, Lookup, QueryError};
 pub use summary::{TailRow, Window};
 
+use crate::sqlite;
 use holdfast_domain::{Change, Event, Kind, Place, charge, escrow};
 use holdfast_engine::{Applied, LifeState, Located, Projection, ProjectionFailed, READ_MODEL, Record};
 use holdfast_journal::{JournalId, Location, failpoint};
@@ -38,15 +39,7 @@ pub fn path(data: &Path) -> PathBuf {
 
 /// Deletes the read model.
 pub fn remove(data: &Path) -> std::io::Result<()> {
-    for suffix in ["", "-wal", "-shm"] {
-        let mut file = path(data).into_os_string();
-        file.push(suffix);
-        match std::fs::remove_file(file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
+    sqlite::remove(&path(data))
 }
 
 impl ReadModel {

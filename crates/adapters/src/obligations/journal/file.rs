@@ -1,7 +1,9 @@
 //! The file: which obligations there are, by the entry that owes each. Every question is answered by an index.
 
+use crate::obligations::same;
+use crate::sqlite;
 use holdfast_domain::delivery::{Left, Obligation};
-use holdfast_domain::{ChargeId, CreditUnit, Id, IdKind, ObligationId, Reason, Timestamp};
+use holdfast_domain::{ChargeId, CreditUnit, ObligationId, Reason, Timestamp};
 use holdfast_engine::obligations::Count;
 use holdfast_engine::{Applied, ProjectionFailed};
 use holdfast_journal::{JournalId, Location};
@@ -22,15 +24,7 @@ pub fn path(data: &Path) -> PathBuf {
 
 /// Deletes the file. It is made anew from the journal.
 pub fn remove(data: &Path) -> std::io::Result<()> {
-    for suffix in ["", "-wal", "-shm"] {
-        let mut file = path(data).into_os_string();
-        file.push(suffix);
-        match std::fs::remove_file(file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
+    sqlite::remove(&path(data))
 }
 
 /// An opened file, for one who writes and one who reads.
@@ -127,11 +121,6 @@ fn text<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
 
 fn unreadable(column: usize, kind: Type, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, kind, Box::new(error))
-}
-
-/// A charge's id, as that of its first obligation; and back. Both are plain ids.
-pub(super) fn same<A: IdKind, B: IdKind>(id: Id<A>) -> Id<B> {
-    Id::from_bytes(id.as_bytes()).expect("what is an id of one kind is one of another")
 }
 
 /// An obligation and what the file knows besides.

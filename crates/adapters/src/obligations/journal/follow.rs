@@ -2,7 +2,8 @@
 
 use super::Shared;
 use super::desk::Desk;
-use super::file::{Opened, amount, failed, number, same};
+use super::file::{Opened, amount, failed, number};
+use crate::obligations::{late_id, same};
 use holdfast_domain::delivery::{Duty, Part, Sum, owed};
 use holdfast_domain::{ChargeId, CreditUnit, Event, ObligationId, charge};
 use holdfast_engine::obligations::Count;
@@ -184,15 +185,6 @@ struct Told {
     part: Part,
     cost: CreditUnit,
     total: CreditUnit,
-}
-
-/// The id of what a late result added: the same whenever the journal is read, and nobody else's, as nobody knows the
-/// journal's id beforehand.
-fn late_id(journal: JournalId, charge: ChargeId, offset: u64) -> ObligationId {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&journal.0).update(charge.as_bytes()).update(&offset.to_le_bytes());
-    let hash = hasher.finalize().to_hex();
-    format!("late_{}", &hash.as_str()[..32]).parse().expect("a short plain id")
 }
 
 fn sum(transaction: &Transaction<'_>, charge: ChargeId) -> rusqlite::Result<Option<Sum>> {
