@@ -2,6 +2,7 @@
 //!
 //! The simulator drives a ledger this way, step by step; [`crate::Engine`] does the same beside its writer.
 
+use crate::archive::OnDisk;
 use crate::ledger::Ledger;
 use crate::query::View;
 use crate::snapshot::{self, Snapshot};
@@ -12,7 +13,7 @@ use std::io;
 /// A book set aside between two frames, to be saved once everything in it is durable.
 pub struct Frozen(Snapshot);
 
-impl<D: Disk> Ledger<D> {
+impl<D: Disk> Ledger<OnDisk<D>> {
     /// Looks at the books as they stand with everything in `batch` decided.
     pub fn look<T>(&self, batch: &Batch, now: Timestamp, look: impl FnOnce(&View<'_>) -> T) -> T {
         View::with(self, batch, now, look)
@@ -28,7 +29,7 @@ impl<D: Disk> Ledger<D> {
     /// Saves a book that was set aside. `false` if its keys are not all written yet, which also means that it may not
     /// be durable yet: [`Ledger::tidy_keys`] writes them.
     pub fn save(&self, disk: &D, journal: JournalId, frozen: &Frozen) -> io::Result<bool> {
-        if !self.keys.covers(frozen.0.through) {
+        if !self.archive.keys.covers(frozen.0.through) {
             return Ok(false);
         }
         snapshot::save(disk, journal, &frozen.0)?;

@@ -82,6 +82,9 @@ pub enum Refusal {
     /// The engine has been told to stop.
     #[error("the engine is stopping; try again with the same key when it is back")]
     Stopping,
+    /// The database does not answer, or refuses: whether the request was done is known when it does again.
+    #[error("the database does not answer; ask again with the same key: what was done gives its first answer")]
+    DatabaseUnavailable,
     /// What is on the disk could not be read to decide this request.
     #[error("an older entry could not be read: {0}")]
     Unreadable(String),
@@ -122,6 +125,7 @@ impl Refusal {
             Self::Overloaded => "SERVICE_OVERLOADED",
             Self::JournalFailed => "SERVICE_JOURNAL_FAILED",
             Self::Stopping => "SERVICE_STOPPING",
+            Self::DatabaseUnavailable => "SERVICE_DATABASE_UNAVAILABLE",
             Self::Unreadable(_) => "SERVICE_UNREADABLE",
         }
     }
@@ -135,6 +139,7 @@ impl Refusal {
             | Self::Overloaded
             | Self::JournalFailed
             | Self::Stopping
+            | Self::DatabaseUnavailable
             | Self::Unreadable(_) => Action::RetryLater,
             Self::UnknownAccount
             | Self::UnknownCharge

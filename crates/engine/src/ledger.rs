@@ -8,6 +8,7 @@
 //!   first answer; another body is refused.
 //! - What is decided is written to the batch and posted to the book in one step, or not at all.
 
+use crate::archive::{Archive, OnDisk, Sheet};
 use crate::book::{Book, Budgeted, FrozenBook, Standing};
 use crate::error::Refusal;
 use crate::keys::{Job, KeyHash, Keys};
@@ -31,11 +32,10 @@ pub struct Limits {
     pub open_holds: u32,
 }
 
-/// The book, the key index and the records: all that a decision looks at.
-pub struct Ledger<D: Disk> {
+/// The book, the keys and the records: all that a decision looks at.
+pub struct Ledger<A> {
     pub(crate) book: Book,
-    pub(crate) keys: Keys<D>,
-    pub(crate) records: Records<D>,
+    pub(crate) archive: A,
     limits: Limits,
     /// Memory for hashing bodies.
     scratch: Vec<u8>,
@@ -90,16 +90,16 @@ pub(crate) enum Next {
     Escrow(EscrowId, Escrow),
 }
 
-impl<D: Disk> Ledger<D> {
-    pub(crate) fn new(disk: D, book: Book, keys: Keys<D>, limits: Limits) -> Self {
-        Self { book, keys, records: Records::new(disk), limits, scratch: Vec::new() }
+impl<A: Archive> Ledger<A> {
+    pub(crate) const fn over(archive: A, book: Book, limits: Limits) -> Self {
+        Self { book, archive, limits, scratch: Vec::new() }
     }
 
-    /// Decides one request. What it does is in `batch` when this returns, and is the caller's to make durable before
+    /// Decides one request. What it does is in `sheet` when this returns, and is the caller's to make durable before
     /// telling anybody.
-    pub fn decide(&mut self, request: &Request, now: Timestamp, batch: &mut Batch) -> Answer {
+    pub fn decide(&mut self, request: &Request, now: Timestamp, sheet: &mut A::Sheet) -> Answer {
         let hashes = Hashes::of(request, &mut self.scratch);
-        self.decide_hashed(request, &hashes, now, batch)
+        self.decide_hashed(request, &hashes, now, sheet)
     }
 
     /// Decides one request whose hashes have been worked out.
@@ -108,12 +108,12 @@ impl<D: Disk> Ledger<D> {
         request: &Request,
         hashes: &Hashes,
         now: Timestamp,
-        batch: &mut Batch,
+        sheet: &mut A::Sheet,
     ) -> Answer {
         let call = Call { request, hashes, now: now.max(self.book.last_at) };
         match &request.key {
             Some(key) => {
-                if let Some(answer) = self.known_key(key, &call, batch)? {
+                if let Some(answer) = self.known_key(key, &call, sheet)? {
                     return Ok(answer);
                 }
             }
@@ -124,20 +124,20 @@ impl<D: Disk> Ledger<D> {
             Command::Mint { owner, amount, reason } => {
                 let event = holdfast_domain::mint(*owner, *amount, reason.clone()).map_err(|_| Refusal::ZERO)?;
                 let before = Before::nothing(Life::None, self.book.owner_row(*owner));
-                self.write(&call, Box::new(event), &before, batch)
+                self.write(&call, Box::new(event), &before, sheet)
             }
-            Command::Reserve { charge, reserve } => self.reserve(&call, *charge, reserve, batch),
-            Command::Charge { charge, command } => self.move_charge(&call, *charge, command, batch),
-            Command::Hold { escrow, hold } => self.hold(&call, *escrow, hold, batch),
-            Command::Escrow { escrow, command } => self.move_escrow(&call, *escrow, *command, batch),
+            Command::Reserve { charge, reserve } => self.reserve(&call, *charge, reserve, sheet),
+            Command::Charge { charge, command } => self.move_charge(&call, *charge, command, sheet),
+            Command::Hold { escrow, hold } => self.hold(&call, *escrow, hold, sheet),
+            Command::Escrow { escrow, command } => self.move_escrow(&call, *escrow, *command, sheet),
         }
     }
 
     /// The answer that a caller's key had before.
-    fn known_key(&self, key: &Key, call: &Call<'_>, batch: &Batch) -> Result<Option<Outcome>, Refusal> {
+    fn known_key(&self, key: &Key, call: &Call<'_>, sheet: &A::Sheet) -> Result<Option<Outcome>, Refusal> {
         let Some(hash) = call.hashes.key else { return Ok(None) };
-        let Some(location) = self.find(hash)? else { return Ok(None) };
-        let record = self.records.read(location, batch)?;
+        let Some(location) = self.archive.find(hash)? else { return Ok(None) };
+        let record = self.archive.read(location, sheet)?;
         if record.key == Some(*key) && record.fingerprint == call.hashes.fingerprint {
             Ok(Some(Outcome::Replayed(record.into_receipt())))
         } else {
@@ -145,15 +145,11 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
-    fn find(&self, key: KeyHash) -> Result<Option<Location>, Refusal> {
-        self.keys.get(key).map_err(|error| Refusal::Unreadable(error.to_string()))
-    }
-
-    fn reserve(&mut self, call: &Call<'_>, id: ChargeId, reserve: &Reserve, batch: &mut Batch) -> Answer {
+    fn reserve(&mut self, call: &Call<'_>, id: ChargeId, reserve: &Reserve, sheet: &mut A::Sheet) -> Answer {
         let key = call.hashes.life;
         let last = self.book.charges.get(key).map(|open| open.last);
-        if let Some(last) = last.map_or_else(|| self.find(key), |last| Ok(Some(last)))? {
-            return self.repeated(last, call, batch)?.ok_or(Refusal::KeyReused);
+        if let Some(last) = last.map_or_else(|| self.archive.find(key), |last| Ok(Some(last)))? {
+            return self.repeated(last, call, sheet)?.ok_or(Refusal::KeyReused);
         }
         let row = self.book.owner_row(reserve.owner).ok_or(Refusal::UnknownAccount)?;
         let open = self.book.owners.row(row).open_holds;
@@ -163,23 +159,29 @@ impl<D: Disk> Ledger<D> {
         let event = charge::reserve(reserve, call.now)?;
         self.book.check_budgets(reserve.budgets.as_slice(), reserve.amount, call.now.day())?;
         let before = Before::nothing(Life::Charge(None), Some(row));
-        self.write(call, Box::new(Event::Charge { id, owner: reserve.owner, event }), &before, batch)
+        self.write(call, Box::new(Event::Charge { id, owner: reserve.owner, event }), &before, sheet)
     }
 
-    fn move_charge(&mut self, call: &Call<'_>, id: ChargeId, command: &charge::Command, batch: &mut Batch) -> Answer {
-        let found = self.charge(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownCharge)?;
+    fn move_charge(
+        &mut self,
+        call: &Call<'_>,
+        id: ChargeId,
+        command: &charge::Command,
+        sheet: &mut A::Sheet,
+    ) -> Answer {
+        let found = self.charge(call.hashes.life, id, sheet)?.ok_or(Refusal::UnknownCharge)?;
         let Found { life: charge, standing } = found;
         let Standing { last, row, .. } = standing;
         let available = self.book.owners.row(row).available;
         match charge.decide(command, &Context { now: call.now, available }) {
             Ok(event) => {
                 if let charge::Event::Increased { amount } = event {
-                    self.check_increase(&standing, amount, call, batch)?;
+                    self.check_increase(&standing, amount, call, sheet)?;
                 }
                 let event = Box::new(Event::Charge { id, owner: self.book.owner_name(row), event });
-                self.write(call, event, &Before::of(Life::Charge(Some(charge)), standing), batch)
+                self.write(call, event, &Before::of(Life::Charge(Some(charge)), standing), sheet)
             }
-            Err(refusal @ charge::Refusal::InvalidState(_)) => self.repeated(last, call, batch)?.ok_or(refusal.into()),
+            Err(refusal @ charge::Refusal::InvalidState(_)) => self.repeated(last, call, sheet)?.ok_or(refusal.into()),
             Err(refusal) => Err(refusal.into()),
         }
     }
@@ -190,38 +192,38 @@ impl<D: Disk> Ledger<D> {
         standing: &Standing,
         amount: CreditUnit,
         call: &Call<'_>,
-        batch: &Batch,
+        sheet: &A::Sheet,
     ) -> Result<(), Refusal> {
         if standing.budgeted.rows().next().is_none() {
             return Ok(());
         }
-        let records = self.records.life(standing.last, batch)?;
+        let records = self.archive.life(standing.last, sheet)?;
         let budgets = records.last().map_or(&[][..], |record| record.event.budgets());
         self.book.check_budgets(budgets, amount, call.now.day())
     }
 
-    fn hold(&mut self, call: &Call<'_>, id: EscrowId, hold: &escrow::Hold, batch: &mut Batch) -> Answer {
+    fn hold(&mut self, call: &Call<'_>, id: EscrowId, hold: &escrow::Hold, sheet: &mut A::Sheet) -> Answer {
         let key = call.hashes.life;
-        if self.book.escrows.get(key).is_some() || self.find(key)?.is_some() {
+        if self.book.escrows.get(key).is_some() || self.archive.find(key)?.is_some() {
             return Err(Refusal::KeyReused);
         }
         let row = self.book.owner_row(hold.owner).ok_or(Refusal::UnknownAccount)?;
         let event = Event::Escrow { id, owner: hold.owner, event: escrow::hold(hold)? };
         let before = Before::nothing(Life::Escrow(None), Some(row));
-        self.write(call, Box::new(event), &before, batch)
+        self.write(call, Box::new(event), &before, sheet)
     }
 
-    fn move_escrow(&mut self, call: &Call<'_>, id: EscrowId, command: escrow::Command, batch: &mut Batch) -> Answer {
-        let found = self.escrow(call.hashes.life, id, batch)?.ok_or(Refusal::UnknownEscrow)?;
+    fn move_escrow(&mut self, call: &Call<'_>, id: EscrowId, command: escrow::Command, sheet: &mut A::Sheet) -> Answer {
+        let found = self.escrow(call.hashes.life, id, sheet)?.ok_or(Refusal::UnknownEscrow)?;
         let Found { life: escrow, standing } = found;
         let Standing { last, row, .. } = standing;
         match escrow.decide(command) {
             Ok(event) => {
                 let event = Box::new(Event::Escrow { id, owner: self.book.owner_name(row), event });
-                self.write(call, event, &Before::of(Life::Escrow(Some(escrow)), standing), batch)
+                self.write(call, event, &Before::of(Life::Escrow(Some(escrow)), standing), sheet)
             }
             Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) => {
-                self.repeated(last, call, batch)?.ok_or(refusal.into())
+                self.repeated(last, call, sheet)?.ok_or(refusal.into())
             }
             Err(refusal) => Err(refusal.into()),
         }
@@ -231,34 +233,44 @@ impl<D: Disk> Ledger<D> {
     ///
     /// Only a request without a key is known by its body. One with a key that was never used is another request: were it
     /// answered like the first, its key would have an answer and not be remembered.
-    fn repeated(&self, last: Location, call: &Call<'_>, batch: &Batch) -> Result<Option<Outcome>, Refusal> {
+    fn repeated(&self, last: Location, call: &Call<'_>, sheet: &A::Sheet) -> Result<Option<Outcome>, Refusal> {
         if call.request.key.is_some() {
             return Ok(None);
         }
-        let records = self.records.life(last, batch)?;
+        let records = self.archive.life(last, sheet)?;
         let first = records.into_iter().find(|record| record.fingerprint == call.hashes.fingerprint);
         Ok(first.map(|record| Outcome::Replayed(record.into_receipt())))
     }
 
     /// A charge, open or closed.
-    pub(crate) fn charge(&self, key: KeyHash, id: ChargeId, batch: &Batch) -> Result<Option<Found<Charge>>, Refusal> {
+    pub(crate) fn charge(
+        &self,
+        key: KeyHash,
+        id: ChargeId,
+        sheet: &A::Sheet,
+    ) -> Result<Option<Found<Charge>>, Refusal> {
         if let Some(open) = self.book.charges.get(key) {
             let (life, standing) = (Charge::Held(open.hold), open.standing());
             return Ok((open.id == id).then_some(Found { life, standing }));
         }
-        let Some(last) = self.find(key)? else { return Ok(None) };
-        let Some((life, first)) = self.records.charge(id, last, batch)? else { return Ok(None) };
+        let Some(last) = self.archive.find(key)? else { return Ok(None) };
+        let Some((life, first)) = self.archive.charge(id, last, sheet)? else { return Ok(None) };
         Ok(Some(Found { life, standing: self.standing(last, &first)? }))
     }
 
     /// An escrow, open or closed.
-    pub(crate) fn escrow(&self, key: KeyHash, id: EscrowId, batch: &Batch) -> Result<Option<Found<Escrow>>, Refusal> {
+    pub(crate) fn escrow(
+        &self,
+        key: KeyHash,
+        id: EscrowId,
+        sheet: &A::Sheet,
+    ) -> Result<Option<Found<Escrow>>, Refusal> {
         if let Some(open) = self.book.escrows.get(key) {
             let (life, standing) = (Escrow::Held(open.escrowed), open.standing());
             return Ok((open.id == id).then_some(Found { life, standing }));
         }
-        let Some(last) = self.find(key)? else { return Ok(None) };
-        let Some((life, first)) = self.records.escrow(id, last, batch)? else { return Ok(None) };
+        let Some(last) = self.archive.find(key)? else { return Ok(None) };
+        let Some((life, first)) = self.archive.escrow(id, last, sheet)? else { return Ok(None) };
         Ok(Some(Found { life, standing: self.standing(last, &first)? }))
     }
 
@@ -271,17 +283,17 @@ impl<D: Disk> Ledger<D> {
 
     /// The place of the entry that a caller's key made.
     pub(crate) fn key_location(&self, key: &Key) -> Result<Option<Location>, Refusal> {
-        self.find(KeyHash::of_key(key))
+        self.archive.find(KeyHash::of_key(key))
     }
 
-    /// Admits an entry if its guards hold: into the batch and into the book, in one step.
-    fn write(&mut self, call: &Call<'_>, event: Box<Event>, before: &Before, batch: &mut Batch) -> Answer {
+    /// Admits an entry if its guards hold: into the sheet and into the book, in one step.
+    fn write(&mut self, call: &Call<'_>, event: Box<Event>, before: &Before, sheet: &mut A::Sheet) -> Answer {
         let postings = event.postings().map_err(|_| Refusal::OUT_OF_RANGE)?;
         let prepared = self.book.prepare(&event, &postings, before.row)?;
         let next = advance(&before.life, &event).ok_or(Refusal::OUT_OF_RANGE)?;
         let budgeted = self.budgeted(&event, before, call.now.day());
         let spent = self.book.spend(&budgeted, postings.at(Place::Available), call.now.day())?;
-        let (location, offset) = batch.next();
+        let (location, offset) = sheet.next();
         let (owner, state) = (prepared.owner_link(), state_of(&next));
         let draft = Draft {
             offset,
@@ -295,14 +307,12 @@ impl<D: Disk> Ledger<D> {
             payee: prepared.payee_link(),
             life_previous: before.last,
         };
-        batch.push(|bytes| draft.encode(bytes)).map_err(|_| Refusal::OUT_OF_RANGE)?;
+        sheet.push(|bytes| draft.encode(bytes)).map_err(|_| Refusal::OUT_OF_RANGE)?;
         let row = self.book.post(&prepared, &event, offset, call.now);
         self.book.post_spent(&spent);
         self.settle(call.hashes.life, &next, Standing { last: location, row, budgeted });
         self.remember(call.hashes, state, location);
-        if self.keys.is_full() {
-            self.keys.freeze(offset);
-        }
+        self.archive.noted(offset);
         let (available, held) = (owner.available.balance, owner.held);
         Ok(Outcome::Applied(Receipt { offset, at: call.now, event, state, available, held }))
     }
@@ -327,11 +337,17 @@ impl<D: Disk> Ledger<D> {
     /// Notes where a closed life and a caller's key are found.
     pub(crate) fn remember(&mut self, hashes: &Hashes, state: LifeState, location: Location) {
         if state.is_closed() {
-            self.keys.insert(hashes.life, location);
+            self.archive.note(hashes.life, location);
         }
         if let Some(key) = hashes.key {
-            self.keys.insert(key, location);
+            self.archive.note(key, location);
         }
+    }
+}
+
+impl<D: Disk> Ledger<OnDisk<D>> {
+    pub(crate) const fn new(disk: D, book: Book, keys: Keys<D>, limits: Limits) -> Self {
+        Self::over(OnDisk { keys, records: Records::new(disk) }, book, limits)
     }
 
     /// Writes an entry for each hold whose time has come, as far as there is room.
@@ -363,33 +379,33 @@ impl<D: Disk> Ledger<D> {
 
     /// Keeps a closed batch readable until [`Ledger::durable`] says that it is on the disk.
     pub fn closed(&mut self, batch: &Batch) {
-        self.records.keep(batch);
+        self.archive.records.keep(batch);
     }
 
     /// Everything before `end` is on the disk.
     pub fn durable(&mut self, end: Location) {
-        self.records.durable(end);
+        self.archive.records.durable(end);
     }
 
     /// The book as it stands, for a snapshot. The keys are set aside with it, so that a start from the snapshot finds them.
     pub(crate) fn freeze(&mut self, through: u64) -> FrozenBook {
-        self.keys.freeze(through);
+        self.archive.keys.freeze(through);
         self.book.freeze()
     }
 
     /// Does one piece of upkeep of the key index, given that the journal is durable up to and with entry `durable`; `false`
     /// if there is none to do. For those who own the ledger alone; the engine does the slow part without its lock.
     pub fn tidy_keys(&mut self, disk: &D, durable: u64) -> io::Result<bool> {
-        let Some(job) = self.keys.job(durable) else { return Ok(false) };
+        let Some(job) = self.archive.keys.job(durable) else { return Ok(false) };
         let run = Keys::execute(disk, &job)?;
-        let obsolete = self.keys.install(&job, run);
+        let obsolete = self.archive.keys.install(&job, run);
         Keys::remove(disk, &obsolete)?;
         Ok(true)
     }
 
     /// The next piece of upkeep of the key index.
     pub(crate) fn keys_job(&self, durable: u64) -> Option<Job<D::File>> {
-        self.keys.job(durable)
+        self.archive.keys.job(durable)
     }
 }
 

@@ -5,6 +5,7 @@
 #![deny(clippy::float_arithmetic)]
 
 mod alone;
+mod archive;
 mod book;
 mod clock;
 mod codec;
@@ -17,6 +18,7 @@ mod ledger;
 mod lent;
 pub mod obligations;
 mod open;
+pub mod part;
 mod projection;
 mod query;
 mod record;
@@ -32,6 +34,7 @@ mod upkeep;
 mod worker;
 
 pub use alone::Frozen;
+pub use archive::OnDisk;
 pub use clock::Clock;
 pub use engine::{Engine, Followed, Health, Policy};
 pub use error::{Action, Refusal};

@@ -1,5 +1,6 @@
 //! What can be asked of the books as they stand: balances, open holds, and any charge or escrow, however old.
 
+use crate::archive::Archive;
 use crate::error::Refusal;
 use crate::keys::KeyHash;
 use crate::ledger::Ledger;
@@ -8,7 +9,6 @@ use holdfast_domain::budget::Used;
 use holdfast_domain::charge::{Charge, Hold};
 use holdfast_domain::escrow::Escrow;
 use holdfast_domain::{Account, BudgetId, Change, ChargeId, CreditUnit, EscrowId, Key, Overflow, OwnerId, Timestamp};
-use holdfast_journal::{Batch, Disk};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -88,19 +88,19 @@ pub struct Standing {
     pub largest: Vec<(OwnerId, Balance)>,
 }
 
-struct At<'a, D: Disk> {
-    ledger: &'a Ledger<D>,
-    batch: &'a Batch,
+struct At<'a, A: Archive> {
+    ledger: &'a Ledger<A>,
+    sheet: &'a A::Sheet,
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn with<D: Disk, T>(
-        ledger: &Ledger<D>,
-        batch: &Batch,
+    pub(crate) fn with<A: Archive, T>(
+        ledger: &Ledger<A>,
+        sheet: &A::Sheet,
         now: Timestamp,
         look: impl FnOnce(&View<'_>) -> T,
     ) -> T {
-        let at = At { ledger, batch };
+        let at = At { ledger, sheet };
         look(&View { ledger: &at, now })
     }
 
@@ -178,7 +178,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl<D: Disk> Books for At<'_, D> {
+impl<A: Archive> Books for At<'_, A> {
     fn balance(&self, owner: OwnerId) -> Option<Balance> {
         self.ledger.book.owner(owner).map(balance)
     }
@@ -274,25 +274,25 @@ impl<D: Disk> Books for At<'_, D> {
     }
 
     fn charge(&self, id: ChargeId) -> Result<Option<(Charge, OwnerId)>, Refusal> {
-        let found = self.ledger.charge(KeyHash::of_charge(id), id, self.batch)?;
+        let found = self.ledger.charge(KeyHash::of_charge(id), id, self.sheet)?;
         Ok(found.map(|found| (found.life, self.ledger.book.owner_name(found.standing.row))))
     }
 
     fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
-        let found = self.ledger.escrow(KeyHash::of_escrow(id), id, self.batch)?;
+        let found = self.ledger.escrow(KeyHash::of_escrow(id), id, self.sheet)?;
         Ok(found.map(|found| (found.life, self.ledger.book.owner_name(found.standing.row))))
     }
 
     fn by_key(&self, key: &Key) -> Result<Option<Record>, Refusal> {
         let Some(location) = self.ledger.key_location(key)? else { return Ok(None) };
-        self.ledger.records.read(location, self.batch).map(Some)
+        self.ledger.archive.read(location, self.sheet).map(Some)
     }
 
     fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal> {
-        let Some(found) = self.ledger.charge(KeyHash::of_charge(id), id, self.batch)? else {
+        let Some(found) = self.ledger.charge(KeyHash::of_charge(id), id, self.sheet)? else {
             return Ok(Vec::new());
         };
-        let mut records = self.ledger.records.life(found.standing.last, self.batch)?;
+        let mut records = self.ledger.archive.life(found.standing.last, self.sheet)?;
         records.reverse();
         Ok(records)
     }

@@ -2,9 +2,6 @@
 
 use crate::error::Refusal;
 use crate::record::Record;
-use holdfast_domain::charge::{Charge, Event as ChargeEvent};
-use holdfast_domain::escrow::{Escrow, Event as EscrowEvent};
-use holdfast_domain::{ChargeId, EscrowId, Event};
 use holdfast_journal::{Batch, Disk, Location, open_segment, read_record, record_in};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -83,65 +80,5 @@ impl<D: Disk> Records<D> {
         }
         let file = files.get(&location.segment).ok_or(Refusal::UnknownCharge)?;
         read_record(file, location).map_err(|error| unreadable(&error))
-    }
-
-    /// The records of a life, newest first, from `last` back to the one that began it.
-    pub(crate) fn life(&self, last: Location, batch: &Batch) -> Result<Vec<Record>, Refusal> {
-        let mut records = Vec::new();
-        let mut next = Some(last);
-        while let Some(location) = next {
-            let record = self.read(location, batch)?;
-            next = record.life_previous;
-            records.push(record);
-        }
-        Ok(records)
-    }
-
-    /// A closed charge and the record that began it, folded from its records; `None` if the records are another's.
-    pub(crate) fn charge(
-        &self,
-        id: ChargeId,
-        last: Location,
-        batch: &Batch,
-    ) -> Result<Option<(Charge, Record)>, Refusal> {
-        let corrupt = || Refusal::Unreadable(format!("the entries of reservation {id} do not follow each other"));
-        let mut charge = None;
-        let mut records = self.life(last, batch)?;
-        for record in records.iter().rev() {
-            let Some(event) = charge_event(&record.event, id) else { return Ok(None) };
-            charge = Some(Charge::apply(charge, event).map_err(|_| corrupt())?);
-        }
-        Ok(charge.zip(records.pop()))
-    }
-
-    /// A closed escrow and the record that began it, folded from its records; `None` if the records are another's.
-    pub(crate) fn escrow(
-        &self,
-        id: EscrowId,
-        last: Location,
-        batch: &Batch,
-    ) -> Result<Option<(Escrow, Record)>, Refusal> {
-        let corrupt = || Refusal::Unreadable(format!("the entries of escrow {id} do not follow each other"));
-        let mut escrow = None;
-        let mut records = self.life(last, batch)?;
-        for record in records.iter().rev() {
-            let Some(event) = escrow_event(&record.event, id) else { return Ok(None) };
-            escrow = Some(Escrow::apply(escrow, event).map_err(|_| corrupt())?);
-        }
-        Ok(escrow.zip(records.pop()))
-    }
-}
-
-fn charge_event(event: &Event, of: ChargeId) -> Option<&ChargeEvent> {
-    match event {
-        Event::Charge { id, event, .. } if *id == of => Some(event),
-        Event::Charge { .. } | Event::Minted(_) | Event::Escrow { .. } => None,
-    }
-}
-
-fn escrow_event(event: &Event, of: EscrowId) -> Option<&EscrowEvent> {
-    match event {
-        Event::Escrow { id, event, .. } if *id == of => Some(event),
-        Event::Escrow { .. } | Event::Minted(_) | Event::Charge { .. } => None,
     }
 }

@@ -3,6 +3,7 @@
 //! Nothing is served before all of it has held: every frame's checksum and hash, every replayed entry's balances, and
 //! the sum over all accounts.
 
+use crate::archive::OnDisk;
 use crate::book::Book;
 use crate::keys::Keys;
 use crate::ledger::{Ledger, Limits};
@@ -43,7 +44,7 @@ pub struct Opened<D: Disk> {
     /// The writing end of the journal.
     pub journal: Journal<D>,
     /// The books.
-    pub ledger: Ledger<D>,
+    pub ledger: Ledger<OnDisk<D>>,
     /// What was found and done.
     pub report: Report,
 }
@@ -155,7 +156,7 @@ pub fn forget_derived<D: Disk>(disk: &D) -> io::Result<()> {
 }
 
 struct Replay<'a, D: Disk> {
-    ledger: Ledger<D>,
+    ledger: Ledger<OnDisk<D>>,
     journal: &'a Journal<D>,
     disk: &'a D,
     /// The entry up to which the key index has been read back.
@@ -206,7 +207,7 @@ impl<D: Disk> Replay<'_, D> {
         &mut self,
         location: Location,
         skip: u64,
-        mut apply: impl FnMut(&mut Ledger<D>, Record, Location) -> Result<(), StartError>,
+        mut apply: impl FnMut(&mut Ledger<OnDisk<D>>, Record, Location) -> Result<(), StartError>,
     ) -> Result<u64, StartError> {
         let end = self.journal.end();
         let total = end.next_offset - 1;

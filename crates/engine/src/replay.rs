@@ -3,6 +3,7 @@
 //! # Invariants
 //! - A replay checks what it applies: an entry that does not lead to the balances it names is corruption.
 
+use crate::archive::{Archive, OnDisk};
 use crate::book::{Book, Standing};
 use crate::error::Refusal;
 use crate::keys::KeyHash;
@@ -26,7 +27,7 @@ pub struct Corrupt {
     pub what: &'static str,
 }
 
-impl<D: Disk> Ledger<D> {
+impl<D: Disk> Ledger<OnDisk<D>> {
     /// Applies an entry that the journal already holds, and checks that it follows. `known_keys` is the entry up to which
     /// the key index has been read back from its files.
     pub(crate) fn replay(
@@ -82,7 +83,7 @@ impl<D: Disk> Ledger<D> {
             Event::Minted(_) => Before::nothing(Life::None, None),
             Event::Charge { id, .. } => match (self.book.charges.get(key), record.life_previous) {
                 (Some(open), _) => Before::of(Life::Charge(Some(Charge::Held(open.hold))), open.standing()),
-                (None, Some(last)) => match self.records.charge(*id, last, batch)? {
+                (None, Some(last)) => match self.archive.charge(*id, last, batch)? {
                     Some((charge, first)) => Before::of(Life::Charge(Some(charge)), self.standing(last, &first)?),
                     None => Before::nothing(Life::Charge(None), None),
                 },
@@ -90,7 +91,7 @@ impl<D: Disk> Ledger<D> {
             },
             Event::Escrow { id, .. } => match (self.book.escrows.get(key), record.life_previous) {
                 (Some(open), _) => Before::of(Life::Escrow(Some(Escrow::Held(open.escrowed))), open.standing()),
-                (None, Some(last)) => match self.records.escrow(*id, last, batch)? {
+                (None, Some(last)) => match self.archive.escrow(*id, last, batch)? {
                     Some((escrow, first)) => Before::of(Life::Escrow(Some(escrow)), self.standing(last, &first)?),
                     None => Before::nothing(Life::Escrow(None), None),
                 },
@@ -106,9 +107,7 @@ impl<D: Disk> Ledger<D> {
 
     fn index(&mut self, record: &Record, hashes: &Hashes, location: Location) {
         self.remember(hashes, record.state, location);
-        if self.keys.is_full() {
-            self.keys.freeze(record.offset);
-        }
+        self.archive.noted(record.offset);
     }
 }
 

@@ -244,12 +244,12 @@ fn tidy_keys<D: Disk>(shared: &Shared<D>) -> std::io::Result<bool> {
     let durable = shared.upkeep.durable().next_offset - 1;
     let job = {
         let desk = shared.desk();
-        shared.upkeep.keys_behind.store(desk.ledger.keys.is_behind(), Ordering::Relaxed);
+        shared.upkeep.keys_behind.store(desk.ledger.archive.keys.is_behind(), Ordering::Relaxed);
         desk.ledger.keys_job(durable)
     };
     let Some(job) = job else { return Ok(false) };
     let run = Keys::execute(&shared.disk, &job)?;
-    let obsolete = shared.desk().ledger.keys.install(&job, run);
+    let obsolete = shared.desk().ledger.archive.keys.install(&job, run);
     Keys::remove(&shared.disk, &obsolete)?;
     Ok(true)
 }
@@ -282,7 +282,7 @@ fn snapshot<D: Disk>(shared: &Shared<D>) -> std::io::Result<()> {
         }
         upkeep.wait_beyond(frozen.through);
     }
-    while !shared.desk().ledger.keys.covers(frozen.through) {
+    while !shared.desk().ledger.archive.keys.covers(frozen.through) {
         tidy_keys(shared)?;
     }
     snapshot::save(&shared.disk, shared.journal_id, &frozen)?;

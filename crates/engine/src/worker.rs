@@ -17,6 +17,7 @@
 //!   whoever closes one has the disk already.
 //! - After a failed append nothing is accepted, written or acknowledged again.
 
+use crate::archive::OnDisk;
 use crate::clock::Clock;
 use crate::error::Refusal;
 use crate::ledger::Ledger;
@@ -56,7 +57,7 @@ pub(crate) struct Shared<D: Disk> {
 
 /// The books, the open batch, and who is to be told when it is durable.
 pub(crate) struct Desk<D: Disk> {
-    pub(crate) ledger: Ledger<D>,
+    pub(crate) ledger: Ledger<OnDisk<D>>,
     pub(crate) batch: Batch,
     /// Where the open batch was begun: the place between it and the frame before.
     pub(crate) cursor: Cursor,

@@ -5,13 +5,13 @@
 
 use crate::disk::SimDisk;
 use holdfast_engine::recovery::Opened;
-use holdfast_engine::{Answer, Frozen, Ledger, Request};
+use holdfast_engine::{Answer, Frozen, Ledger, OnDisk, Request};
 use holdfast_journal::{Batch, Cursor, Journal, Location};
 
 /// A running process.
 pub(crate) struct Node {
     pub(crate) journal: Journal<SimDisk>,
-    pub(crate) ledger: Ledger<SimDisk>,
+    pub(crate) ledger: Ledger<OnDisk<SimDisk>>,
     /// The open batch.
     pub(crate) batch: Batch,
     /// Where the open batch was begun.

@@ -11,7 +11,7 @@ use holdfast_adapters::read_model::{self, AsOf, Lookup, QueryError};
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{Account, Budgets, Change, Label, Span, Timestamp, escrow};
 use holdfast_engine::recovery::{self, OpenConfig};
-use holdfast_engine::{Command, Ledger, Limits, Projection, Record, Request, Tail};
+use holdfast_engine::{Command, Ledger, Limits, OnDisk, Projection, Record, Request, Tail};
 use holdfast_journal::{Batch, Config, Frames, Journal, JournalId, LocalDisk, Location};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +28,7 @@ const ACCOUNTS: [&str; 7] = [
 
 /// A ledger with its journal, driven by hand.
 struct Books {
-    ledger: Ledger<LocalDisk>,
+    ledger: Ledger<OnDisk<LocalDisk>>,
     journal: Journal<LocalDisk>,
     disk: LocalDisk,
     now: u64,

@@ -31,7 +31,7 @@ const FILTER_BYTES_MAX: usize = 64 * 1_024 * 1_024;
 
 /// A key's hash: half of a blake3, over a namespace and the key's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct KeyHash(pub(crate) u128);
+pub struct KeyHash(pub(crate) u128);
 
 impl KeyHash {
     /// Of a caller's key.

@@ -334,9 +334,11 @@ const fn status_of_refusal(refusal: &Refusal) -> StatusCode {
             StatusCode::BAD_REQUEST
         }
         Refusal::BatchTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        Refusal::Overloaded | Refusal::JournalFailed | Refusal::Stopping | Refusal::Unreadable(_) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Refusal::Overloaded
+        | Refusal::JournalFailed
+        | Refusal::Stopping
+        | Refusal::DatabaseUnavailable
+        | Refusal::Unreadable(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

@@ -225,6 +225,7 @@ impl ErrorBody {
             | Refusal::Overloaded
             | Refusal::JournalFailed
             | Refusal::Stopping
+            | Refusal::DatabaseUnavailable
             | Refusal::Unreadable(_) => {}
         }
     }
