@@ -51,6 +51,9 @@ pub const DELIVERY: &[&str] = &[
     "delivery.after_ack",
 ];
 
+/// Those in a round of the engine on PostgreSQL.
+pub const DATABASE: &[&str] = &["ledger.before_admit", "ledger.after_commit"];
+
 struct Armed {
     name: String,
     at: u64,
@@ -77,7 +80,10 @@ pub fn is_due(name: &str) -> bool {
 
 /// A named place. Kills the process if it is the one asked for.
 pub fn pass(name: &'static str) {
-    debug_assert!([NAMES, INFERENCE, DELIVERY].iter().any(|names| names.contains(&name)), "{name} is not listed");
+    debug_assert!(
+        [NAMES, INFERENCE, DELIVERY, DATABASE].iter().any(|names| names.contains(&name)),
+        "{name} is not listed"
+    );
     let Some(armed) = armed().filter(|armed| armed.name == name) else { return };
     if armed.passed.fetch_add(1, Ordering::Relaxed).saturating_add(1) == armed.at {
         // SIGKILL, not abort: nothing may run after it, and no core is written.

@@ -97,7 +97,7 @@ impl DatabaseError {
     }
 
     /// What the database said, with its own hint: `tokio_postgres` prints only "db error".
-    pub(super) fn said(error: &tokio_postgres::Error) -> String {
+    pub(in crate::postgres) fn said(error: &tokio_postgres::Error) -> String {
         let Some(refusal) = error.as_db_error() else {
             return error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
         };

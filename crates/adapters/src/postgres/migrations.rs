@@ -29,24 +29,27 @@ impl Migration {
 }
 
 macro_rules! migration {
-    ($version:literal, $name:literal) => {
+    ($version:literal, $file:literal, $name:literal) => {
         Migration {
             version: $version,
             name: $name,
-            sql: include_str!(concat!("../../sql/000", stringify!($version), "_", $name, ".sql")),
+            sql: include_str!(concat!("../../sql/", $file, "_", $name, ".sql")),
         }
     };
 }
 
 /// Every migration, in order. Append-only.
-pub const ALL: [Migration; 7] = [
-    migration!(1, "roles"),
-    migration!(2, "outbox"),
-    migration!(3, "outbox_enqueue"),
-    migration!(4, "outbox_claim"),
-    migration!(5, "outbox_complete"),
-    migration!(6, "outbox_replay"),
-    migration!(7, "outbox_grants"),
+pub const ALL: [Migration; 10] = [
+    migration!(1, "0001", "roles"),
+    migration!(2, "0002", "outbox"),
+    migration!(3, "0003", "outbox_enqueue"),
+    migration!(4, "0004", "outbox_claim"),
+    migration!(5, "0005", "outbox_complete"),
+    migration!(6, "0006", "outbox_replay"),
+    migration!(7, "0007", "outbox_grants"),
+    migration!(8, "0008", "ledger"),
+    migration!(9, "0009", "ledger_open"),
+    migration!(10, "0010", "ledger_admit"),
 ];
 
 /// Where a migration stands.

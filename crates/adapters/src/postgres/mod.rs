@@ -4,8 +4,10 @@
 
 mod connect;
 mod failure;
+pub mod ledger;
 mod migrations;
 
 pub use connect::Database;
 pub use failure::DatabaseError;
+pub use ledger::PostgresLedger;
 pub use migrations::{ALL, Migration, Standing, Step, migrate, plan};

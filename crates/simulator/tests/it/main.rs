@@ -6,6 +6,7 @@
 mod contract;
 mod found;
 mod invariants;
+mod ledger;
 mod outbox;
 mod peer;
 mod planted;

@@ -1,0 +1,276 @@
+//! The engine on PostgreSQL: any number of nodes share one database, and nothing else.
+//!
+//! ```text
+//!  submit ─▶ queue ─▶ lane: BEGIN, ledger_open ─▶ decided by the rules ─▶ ledger_admit, COMMIT ─▶ answers
+//! ```
+//!
+//! The rules are the embedded engine's ([`holdfast_engine::part`]); the tables and what they guard are in `sql/0008…0010`. Time is
+//! the database's, so that nodes need not agree on it.
+
+mod entry;
+mod expiry;
+mod lane;
+mod query;
+mod rows;
+mod session;
+
+pub use query::Until;
+
+use super::{Database, DatabaseError};
+use holdfast_engine::part::{Part, Wanted};
+use holdfast_engine::{Answer, BATCH_MAX, Limits, Refusal, Request, View};
+use lane::Job;
+use session::Session;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, oneshot};
+
+/// How many lanes a node has, unless told otherwise. One decides while the others' commits are being synced.
+pub const LANES: usize = 3;
+/// The most requests that wait.
+const WAITING_MAX: usize = 100_000;
+
+/// Something that went wrong on the way to the database, for the log and the counters.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Somebody else was there at the same moment; it is tried again.
+    Overtaken,
+    /// The connection was lost, or there was none; it is tried again.
+    Lost(String),
+    /// The connection was lost while a commit was on its way; what became of it is found out.
+    InDoubt,
+    /// The database refused.
+    Refused(String),
+}
+
+/// Hears of trouble.
+pub trait Observer: Send + Sync + 'static {
+    /// This happened.
+    fn trouble(&self, trouble: &Trouble);
+}
+
+/// How the engine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// Whether the last that was heard of the database was an answer.
+    pub is_reached: bool,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Rounds that were tried again because somebody else was there.
+    pub overtaken: u64,
+    /// Commits whose end had to be found out.
+    pub in_doubt: u64,
+    /// How many connections decide.
+    pub lanes: usize,
+}
+
+/// The books in a database.
+pub struct PostgresLedger {
+    shared: Arc<Shared>,
+    database: Database,
+    reader: tokio::sync::Mutex<Option<Arc<Session>>>,
+    lanes: Vec<tokio::task::JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Mutex<VecDeque<Job>>,
+    /// Rung once for each job.
+    bell: Notify,
+    waiting: AtomicUsize,
+    stopping: AtomicBool,
+    limits: Limits,
+    observer: Arc<dyn Observer>,
+    is_reached: AtomicBool,
+    overtaken: AtomicU64,
+    in_doubt: AtomicU64,
+}
+
+impl PostgresLedger {
+    /// Connects to the books in `database`, whose schema is there, with `lanes` lanes.
+    ///
+    /// # Errors
+    /// If it cannot be reached, or has no ledger.
+    pub async fn open(
+        database: Database,
+        limits: Limits,
+        lanes: usize,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, DatabaseError> {
+        let reader = Session::connect(&database).await?;
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            bell: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            limits,
+            observer,
+            is_reached: AtomicBool::new(true),
+            overtaken: AtomicU64::new(0),
+            in_doubt: AtomicU64::new(0),
+        });
+        let lane = |_| tokio::spawn(lane::run(Arc::clone(&shared), database.clone()));
+        let lanes = (0..lanes.max(1)).map(lane).collect();
+        Ok(Self { shared, database, reader: tokio::sync::Mutex::new(Some(Arc::new(reader))), lanes })
+    }
+
+    /// Has one request decided. The answer is durable when it comes.
+    pub async fn submit(&self, request: Request) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.shared.put(Job::One(Box::new(request), reply))?;
+        answer.await.unwrap_or(Err(Refusal::Stopping))
+    }
+
+    /// Has requests decided, in order, in one transaction. Each is answered by itself.
+    pub async fn submit_batch(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refusal> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        if requests.len() > BATCH_MAX {
+            return Err(Refusal::BatchTooLarge);
+        }
+        let (reply, answers) = oneshot::channel();
+        self.shared.put(Job::Many(requests, reply))?;
+        answers.await.map_err(|_| Refusal::Stopping)
+    }
+
+    /// Looks at what is wanted as it stands. Sums and lists over all are asked for by their own functions.
+    pub async fn look<T>(&self, wanted: &Wanted, look: impl FnOnce(&View<'_>) -> T) -> Result<T, Refusal> {
+        let part: Part = self.read(async |session| session.look(wanted, self.shared.limits).await).await??;
+        Ok(part.look(look))
+    }
+
+    /// Reads by the connection that is only for reading, and once more by a new one if that was gone.
+    async fn read<T>(&self, read: impl AsyncFn(&Session) -> Result<T, tokio_postgres::Error>) -> Result<T, Refusal> {
+        let mut is_second = false;
+        loop {
+            let session = self.session().await?;
+            match read(&session).await {
+                Ok(found) => {
+                    self.shared.reached();
+                    return Ok(found);
+                }
+                Err(error) => {
+                    self.shared.trouble(&Trouble::Lost(DatabaseError::said(&error)));
+                    if is_second || !session.is_closed() {
+                        return Err(Refusal::DatabaseUnavailable);
+                    }
+                    is_second = true;
+                }
+            }
+        }
+    }
+
+    async fn session(&self) -> Result<Arc<Session>, Refusal> {
+        let mut reader = self.reader.lock().await;
+        if let Some(session) = reader.as_ref().filter(|session| !session.is_closed()) {
+            return Ok(Arc::clone(session));
+        }
+        let connected = Session::connect(&self.database).await.map_err(|error| {
+            self.shared.trouble(&Trouble::Lost(error.to_string()));
+            Refusal::DatabaseUnavailable
+        })?;
+        Ok(Arc::clone(reader.insert(Arc::new(connected))))
+    }
+
+    /// How it is. Never waits.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health {
+            is_reached: self.shared.is_reached.load(Ordering::Relaxed),
+            waiting: self.shared.waiting.load(Ordering::Relaxed),
+            overtaken: self.shared.overtaken.load(Ordering::Relaxed),
+            in_doubt: self.shared.in_doubt.load(Ordering::Relaxed),
+            lanes: self.lanes.len(),
+        }
+    }
+
+    /// Takes no more, and waits until what waits is answered.
+    pub async fn stop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.bell.notify_waiters();
+        for lane in self.lanes.drain(..) {
+            // One that waits wakes by its own bell; `notify_waiters` alone misses one that is just about to wait.
+            self.shared.bell.notify_one();
+            let _ended = lane.await.is_ok();
+        }
+    }
+}
+
+impl Drop for PostgresLedger {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.bell.notify_waiters();
+        for lane in &self.lanes {
+            lane.abort();
+        }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, job: Job) -> Result<(), Refusal> {
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(Refusal::Stopping);
+        }
+        let count = job.requests().len();
+        if self.waiting.fetch_add(count, Ordering::Relaxed) >= WAITING_MAX {
+            self.waiting.fetch_sub(count, Ordering::Relaxed);
+            return Err(Refusal::Overloaded);
+        }
+        self.queue().push_back(job);
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// All that waits, up to `at_most` requests, or more if one caller brings them; `None` when there is nothing and nothing will
+    /// come.
+    async fn take(&self, at_most: usize) -> Option<Vec<Job>> {
+        loop {
+            let jobs = self.take_now(at_most);
+            if !jobs.is_empty() {
+                return Some(jobs);
+            }
+            if self.stopping.load(Ordering::Acquire) {
+                return None;
+            }
+            self.bell.notified().await;
+        }
+    }
+
+    fn take_now(&self, at_most: usize) -> Vec<Job> {
+        let mut queue = self.queue();
+        let (mut jobs, mut count) = (Vec::new(), 0);
+        while let Some(next) = queue.front() {
+            let more = next.requests().len();
+            if count > 0 && count + more > at_most {
+                break;
+            }
+            count += more;
+            jobs.extend(queue.pop_front());
+        }
+        // Whoever is next takes the rest.
+        if !queue.is_empty() {
+            self.bell.notify_one();
+        }
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
+        jobs
+    }
+
+    fn reached(&self) {
+        self.is_reached.store(true, Ordering::Relaxed);
+    }
+
+    fn trouble(&self, trouble: &Trouble) {
+        match trouble {
+            Trouble::Overtaken => drop(self.overtaken.fetch_add(1, Ordering::Relaxed)),
+            Trouble::InDoubt => drop(self.in_doubt.fetch_add(1, Ordering::Relaxed)),
+            Trouble::Lost(_) => self.is_reached.store(false, Ordering::Relaxed),
+            Trouble::Refused(_) => {}
+        }
+        self.observer.trouble(trouble);
+    }
+}

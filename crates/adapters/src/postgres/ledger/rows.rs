@@ -1,0 +1,103 @@
+//! The rows of `ledger_look` and `ledger_open`: see `sql/0009_ledger_open.sql`.
+
+use super::entry::life_name;
+use holdfast_domain::budget::Used;
+use holdfast_domain::{CreditUnit, Day, Id, IdKind, Timestamp};
+use holdfast_engine::Record;
+use holdfast_engine::part::{BudgetRow, LifeId, OwnerRow, PayeeRow, Rows, Wanted};
+use std::collections::HashMap;
+use tokio_postgres::Row;
+
+/// What is wanted, in the database's words.
+pub(super) struct Names {
+    pub(super) owners: Vec<String>,
+    pub(super) lives: Vec<String>,
+    pub(super) keys: Vec<String>,
+    pub(super) payees: Vec<String>,
+    pub(super) budgets: Vec<String>,
+}
+
+pub(super) fn names(wanted: &Wanted) -> Names {
+    fn texts<K: IdKind>(ids: &[Id<K>]) -> Vec<String> {
+        ids.iter().map(Id::to_string).collect()
+    }
+    let charges = wanted.charges.iter().map(|id| life_name(LifeId::Charge(*id)));
+    let escrows = wanted.escrows.iter().map(|id| life_name(LifeId::Escrow(*id)));
+    Names {
+        owners: texts(&wanted.owners),
+        lives: charges.chain(escrows).collect(),
+        keys: texts(&wanted.keys),
+        payees: texts(&wanted.payees),
+        budgets: texts(&wanted.budgets),
+    }
+}
+
+/// What was opened.
+pub(super) struct Opened {
+    pub(super) rows: Rows,
+    /// The ends of the owners' chains.
+    pub(super) chains: HashMap<String, Vec<u8>>,
+    /// The first offset of an earlier batch that was admitted after all.
+    pub(super) done: Option<u64>,
+}
+
+impl Opened {
+    /// What the rows say; `None` if they are not such rows.
+    pub(super) fn read(rows: &[Row]) -> Option<Self> {
+        let mut opened = Self {
+            rows: Rows {
+                owners: Vec::new(),
+                payees: Vec::new(),
+                budgets: Vec::new(),
+                lives: Vec::new(),
+                keyed: Vec::new(),
+                now: Timestamp::EPOCH,
+                first_offset: 0,
+            },
+            chains: HashMap::new(),
+            done: None,
+        };
+        for row in rows {
+            opened.add(row)?;
+        }
+        Some(opened)
+    }
+
+    fn add(&mut self, row: &Row) -> Option<()> {
+        let (what, name): (&str, &str) = (row.try_get(0).ok()?, row.try_get(1).ok()?);
+        let numbers: Vec<i64> = row.try_get(2).ok()?;
+        let numbers: Vec<u64> = numbers.into_iter().map(u64::try_from).collect::<Result<_, _>>().ok()?;
+        let body: Option<&[u8]> = row.try_get(3).ok()?;
+        let rows = &mut self.rows;
+        match (what, numbers.as_slice()) {
+            ("owner", [available, held, open_holds, last, entries, last_at]) => {
+                self.chains.insert(name.to_owned(), body?.to_vec());
+                rows.owners.push(OwnerRow {
+                    id: name.parse().ok()?,
+                    available: CreditUnit::new(*available).ok()?,
+                    held: CreditUnit::new(*held).ok()?,
+                    open_holds: u32::try_from(*open_holds).ok()?,
+                    last: *last,
+                    entries: *entries,
+                    last_at: Timestamp::from_millis(*last_at),
+                });
+            }
+            ("payee", [balance, last, entries]) => {
+                let (id, balance) = (name.parse().ok()?, CreditUnit::new(*balance).ok()?);
+                rows.payees.push(PayeeRow { id, balance, last: *last, entries: *entries });
+            }
+            ("budget", [day, today, total, last]) => {
+                let (today, total) = (CreditUnit::new(*today).ok()?, CreditUnit::new(*total).ok()?);
+                let used = Used { day: Day::from_number(*day), today, total };
+                rows.budgets.push(BudgetRow { id: name.parse().ok()?, used, last: *last });
+            }
+            ("life", [_]) => rows.lives.push(Record::decode(body?)?),
+            ("key", [_]) => rows.keyed.push(Record::decode(body?)?),
+            ("moment", [moment]) => rows.now = Timestamp::from_millis(*moment),
+            ("block", [first]) => rows.first_offset = *first,
+            ("done", [offset]) => self.done = Some(*offset),
+            (_, _) => return None,
+        }
+        Some(())
+    }
+}
