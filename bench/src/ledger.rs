@@ -7,8 +7,10 @@
 pub mod drive;
 pub mod floor;
 pub mod holdfast;
+pub mod pgbench;
 pub mod postgres;
 pub mod redis;
+pub mod shared;
 pub mod work;
 
 use crate::error::BenchError;
@@ -101,9 +103,57 @@ pub const SUBJECTS: [Subject; 4] = [
     Subject { name: OURS, about: holdfast::about, measure: holdfast::measure },
 ];
 
+/// Every case of the engine on PostgreSQL.
+pub const SHARED_CASES: [Case; 5] = [
+    Case { callers: 1, batch: 1 },
+    Case { callers: 8, batch: 1 },
+    Case { callers: 64, batch: 1 },
+    Case { callers: 256, batch: 1 },
+    Case { callers: 1, batch: 1_000 },
+];
+
+/// Those who take part with it.
+pub const SHARED_SUBJECTS: [Subject; 4] = [
+    Subject { name: "pgbench", about: pgbench::about, measure: pgbench::measure },
+    Subject { name: "postgres", about: postgres::about, measure: postgres::measure },
+    Subject { name: "3 nodes", about: shared::about, measure: shared::three_nodes },
+    Subject { name: OURS_SHARED, about: shared::about, measure: shared::one_node },
+];
+
+/// The subject whose ratios to the others are reported, of the engine on PostgreSQL.
+pub const OURS_SHARED: &str = "1 node";
+
+/// Which engine is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Which {
+    /// The embedded one, beside the floor and others.
+    #[default]
+    Embedded,
+    /// The one on PostgreSQL, beside functions of a careful engineer.
+    Postgres,
+}
+
+impl Which {
+    fn subjects(self) -> &'static [Subject] {
+        match self {
+            Self::Embedded => &SUBJECTS,
+            Self::Postgres => &SHARED_SUBJECTS,
+        }
+    }
+
+    fn cases(self) -> &'static [Case] {
+        match self {
+            Self::Embedded => &CASES,
+            Self::Postgres => &SHARED_CASES,
+        }
+    }
+}
+
 /// Which part of a benchmark to run: all of it, or one subject, or one case.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
+    /// Of the ledger: which engine.
+    pub engine: Which,
     /// The subject's name.
     pub subject: Option<String>,
     /// The case as it is printed.
@@ -115,14 +165,15 @@ pub struct Choice {
 /// # Errors
 /// Only if interrupted: a subject that fails is reported as missing with its error, and the others go on.
 pub fn run(plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, BenchError> {
+    let all = choice.engine.subjects();
     let subjects =
-        || SUBJECTS.into_iter().filter(|subject| choice.subject.as_ref().is_none_or(|only| only == subject.name));
+        || all.iter().copied().filter(|subject| choice.subject.as_ref().is_none_or(|only| only == subject.name));
     let chosen = |case: &Case| choice.case.as_ref().is_none_or(|only| *only == case.to_string());
     for subject in subjects() {
         report.introduce(subject.name, (subject.about)());
     }
     let mut failed = 0;
-    for case in CASES.into_iter().filter(chosen) {
+    for case in choice.engine.cases().iter().copied().filter(chosen) {
         for subject in subjects() {
             let outcome = match measure_one(subject, case, plan) {
                 Ok(outcome) => outcome,
@@ -188,7 +239,8 @@ mod tests {
     }
 
     fn check(name: &str, case: Case) {
-        let subject = SUBJECTS.into_iter().find(|subject| subject.name == name).unwrap();
+        let all = SUBJECTS.into_iter().chain(SHARED_SUBJECTS);
+        let subject = all.into_iter().find(|subject| subject.name == name).unwrap();
         let pairs_per_second = try_out(subject, case).unwrap();
         assert!(pairs_per_second > 0.0, "{name} did nothing in {case}");
     }
@@ -202,6 +254,13 @@ mod tests {
     fn postgres_runs_and_its_books_balance_one_by_one_and_in_batches() {
         check("postgres", Case { callers: 70, batch: 1 });
         check("postgres", Case { callers: 1, batch: 100 });
+    }
+
+    #[test]
+    fn holdfast_on_postgres_runs_and_its_books_balance_one_by_one_and_in_batches() {
+        check("1 node", Case { callers: 1, batch: 100 });
+        check("3 nodes", Case { callers: 70, batch: 1 });
+        check("pgbench", Case { callers: 8, batch: 1 });
     }
 
     #[test]

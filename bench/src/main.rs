@@ -1,4 +1,4 @@
-//! `bench NAME [--quick] [--only SUBJECT] [--case CASE]`: runs one benchmark, prints it and writes `target/bench/NAME.json`.
+//! `bench NAME [--quick] [--only SUBJECT] [--case CASE] [--engine ENGINE]`: runs one benchmark, prints it and writes `target/bench/NAME.json`.
 //!
 //! Exits with 1 if a subject failed or the run was interrupted, with 2 if the command line makes no sense.
 
@@ -7,7 +7,7 @@ use holdfast_bench::delivery;
 use holdfast_bench::gateway;
 use holdfast_bench::growth;
 use holdfast_bench::head::Head;
-use holdfast_bench::ledger::{self, Choice};
+use holdfast_bench::ledger::{self, Choice, Which};
 use holdfast_bench::outbox;
 use holdfast_bench::plan::{Pace, Plan, Stop};
 use holdfast_bench::report::Report;
@@ -22,8 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const OUTPUT_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
-const USAGE: &str =
-    "usage: bench NAME [--quick] [--only SUBJECT] [--case CASE]\nbenchmarks: ledger, growth, gateway, delivery, outbox";
+const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CASE] [--engine embedded|postgres]\nbenchmarks: ledger, growth, gateway, delivery, outbox";
 
 fn main() -> ExitCode {
     let Some((name, pace, choice)) = parse(std::env::args().skip(1)) else {
@@ -55,6 +54,13 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<(&'static str, Pace,
             "--quick" => pace = Pace::Quick,
             "--only" => choice.subject = Some(words.next()?),
             "--case" => choice.case = Some(words.next()?.replace('x', " × ")),
+            "--engine" => {
+                choice.engine = match words.next()?.as_str() {
+                    "embedded" => Which::Embedded,
+                    "postgres" => Which::Postgres,
+                    _ => return None,
+                }
+            }
             _ => return None,
         }
     }
@@ -67,8 +73,12 @@ fn run(name: &'static str, pace: Pace, choice: &Choice) -> Result<usize, BenchEr
     listen(stop.clone())?;
     let mut plan = Plan::new(pace, Sandbox::new(output)?, stop);
     let head = Head::now(plan.sandbox.path(), plan.duration.as_secs_f64());
-    let ours = if name == delivery::NAME { delivery::OURS } else { ledger::OURS };
-    let mut report = Report::new(name, ours, head);
+    let (name_of_file, ours) = match (name, choice.engine) {
+        (ledger::NAME, Which::Postgres) => ("ledger-postgres", ledger::OURS_SHARED),
+        (delivery::NAME, _) => (name, delivery::OURS),
+        (_, _) => (name, ledger::OURS),
+    };
+    let mut report = Report::new(name_of_file, ours, head);
     let failed = match name {
         growth::NAME => growth::run(pace, &mut plan, choice, &mut report).map(|()| 0)?,
         delivery::NAME => delivery::run(pace, &plan, choice, &mut report)?,

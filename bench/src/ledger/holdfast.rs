@@ -146,7 +146,7 @@ impl Direct {
     }
 }
 
-fn applied(answer: Answer) -> Result<(), BenchError> {
+pub(super) fn applied(answer: Answer) -> Result<(), BenchError> {
     match answer {
         Ok(Done::Applied(_)) => Ok(()),
         Ok(Done::Replayed(receipt)) => Err(failed(format!("taken for a replay of entry {}", receipt.offset))),
@@ -183,7 +183,7 @@ fn charge(hold: u64) -> ChargeId {
     named(*b"req_0000000000000000000000", hold)
 }
 
-fn mint(to: u64, amount: u64) -> Request {
+pub(super) fn mint(to: u64, amount: u64) -> Request {
     let reason = "benchmark funds".parse().expect("one line");
     let command = Command::Mint { owner: payer(to), amount: units(amount), reason };
     Request { key: Some(format!("fund-{to}").parse().expect("a plain key")), actor: actor(), command }

@@ -49,7 +49,7 @@ async fn run(cluster: &Cluster, case: Case, plan: &Plan) -> Result<Measured, Ben
     driven.proven_by(books(&admin).await?)
 }
 
-async fn found(admin: &Client) -> Result<(), BenchError> {
+pub(super) async fn found(admin: &Client) -> Result<(), BenchError> {
     for (setting, value) in [("fsync", "on"), ("synchronous_commit", "on"), ("full_page_writes", "on")] {
         let row = admin.query_one(&format!("SHOW {setting}"), &[]).await?;
         if row.try_get::<_, &str>(0)? != value {
