@@ -1,7 +1,7 @@
 //! The program around the ledger: its wire format, its control socket, and its commands.
 //!
 //! ```text
-//!  a command, or a line on the socket ──▶ wire (JSON) ──▶ service ──▶ engine ──▶ journal
+//!  a command, or a line on the socket ──▶ wire (JSON) ──▶ service ──▶ books (an engine)
 //!                                           ▲                │
 //!                                           └─── one line ───┘
 //! ```
@@ -9,6 +9,7 @@
 //! Commands say the same things as the socket, in the same words: they ask the server if one runs, and else are the server
 //! for as long as one answer takes.
 
+mod books;
 mod cli;
 mod config;
 mod control;

@@ -1,5 +1,6 @@
 //! A data directory with its one engine running: opened under the lock, stopped in order.
 
+use crate::books::{Books, Embedded};
 use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wire::ids;
@@ -9,14 +10,17 @@ use holdfast_engine::{Engine, Limits, OPEN_HOLDS_MAX, Policy, Projection};
 use holdfast_journal::{Config, DirLock, JournalId, LocalDisk};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 /// What serves a data directory.
 pub(crate) struct Node {
+    /// For whoever asks.
+    pub(crate) books: Books,
+    /// For those who follow its journal.
     pub(crate) engine: Arc<Engine<LocalDisk>>,
-    pub(crate) disk: LocalDisk,
+    pub(crate) data: PathBuf,
     pub(crate) clock: Arc<SystemClock>,
     pub(crate) report: Report,
     /// Those who follow the journal.
@@ -67,7 +71,9 @@ impl Node {
         let clock = Arc::new(SystemClock::start());
         let engine = Engine::start(opened, disk.clone(), Arc::clone(&clock) as _, policy(settings));
         let followers = vec![engine.follow(read_model)];
-        Ok(Self { engine: Arc::new(engine), disk, clock, report, followers, _lock: lock })
+        let engine = Arc::new(engine);
+        let books = Books::Embedded(Arc::new(Embedded::new(Arc::clone(&engine), disk, report)));
+        Ok(Self { books, engine, data: data.to_owned(), clock, report, followers, _lock: lock })
     }
 
     /// Has something else follow the journal until the node stops.
@@ -83,7 +89,8 @@ impl Node {
 
     /// Finishes what waits, seals the journal, leaves a snapshot, and waits for those who follow it.
     pub(crate) fn stop(self) -> Result<(), Failure> {
-        let Self { engine, followers, .. } = self;
+        let Self { books, engine, followers, .. } = self;
+        drop(books);
         let engine = Arc::into_inner(engine).ok_or(Failure::Stuck("a request is still being answered"))?;
         engine.stop().map_err(Failure::JournalFailed)?;
         let joined = followers.into_iter().try_for_each(JoinHandle::join);

@@ -38,10 +38,17 @@ pub(crate) struct Workload {
     /// Asked, and the answer never came: asked again in the same words.
     unanswered: VecDeque<Request>,
     next_id: u64,
+    /// What every id of theirs begins with, so that several runs on one ledger do not meet.
+    realm: String,
 }
 
 impl Workload {
-    pub(crate) fn new(mut rng: Rng, profile: Profile) -> Self {
+    pub(crate) fn new(rng: Rng, profile: Profile) -> Self {
+        Self::within(String::new(), rng, profile)
+    }
+
+    /// Callers whose ids all begin so.
+    pub(crate) fn within(realm: String, mut rng: Rng, profile: Profile) -> Self {
         // Every run leaves some commands out and has much of others: rare sequences become common in some run.
         let mut weights = WEIGHTS.map(|weight| weight * rng.pick(&[0, 1, 1, 1, 2, 4]).unwrap_or(1));
         // Without money and holds there is nothing to do.
@@ -57,9 +64,15 @@ impl Workload {
             asked: Vec::new(),
             unanswered: VecDeque::new(),
             next_id: 0,
+            realm,
         };
         workload.owners = (0..profile.owners).map(|number| workload.id("o", number as u64)).collect();
         workload
+    }
+
+    /// What every id of theirs begins with.
+    pub(crate) fn realm(&self) -> &str {
+        &self.realm
     }
 
     /// Notes requests whose answers did not come.
@@ -393,7 +406,7 @@ impl Workload {
     }
 
     fn id<K: IdKind>(&self, prefix: &str, number: u64) -> Id<K> {
-        let text = format!("{prefix}{number:0width$}", width = self.profile.width);
+        let text = format!("{}{prefix}{number:0width$}", self.realm, width = self.profile.width);
         text.parse().expect("plain text of at most 64 characters")
     }
 }

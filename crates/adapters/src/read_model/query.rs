@@ -64,17 +64,6 @@ pub enum QueryError {
     Unreadable(#[from] rusqlite::Error),
 }
 
-impl QueryError {
-    /// The stable code of this error.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::NoHistory(_) => "ACCOUNT_WITHOUT_HISTORY",
-            Self::Unreadable(_) => "SERVICE_READ_MODEL_UNREADABLE",
-        }
-    }
-}
-
 const COLUMNS: &str = r#"e."offset", e.at, k.name, e.correlation, s.name"#;
 
 impl Lookup {

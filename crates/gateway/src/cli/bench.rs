@@ -5,20 +5,19 @@
 //! - The books must balance after the run: an engine that is fast and wrong has no figure.
 
 use super::{Ended, Session};
+use crate::books::Books;
 use crate::failure::Failure;
 use crate::node::{self, Node};
 use crate::settings::Settings;
 use crate::terminal;
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{Budgets, ChargeId, CreditUnit, Label, OwnerId};
-use holdfast_engine::{Answer, Command, Engine, Outcome, Request, TTL_DEFAULT};
-use holdfast_journal::LocalDisk;
+use holdfast_engine::{Answer, Command, Outcome, Request, TTL_DEFAULT};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -122,13 +121,13 @@ fn floor(directory: &Path, plan: Plan) -> io::Result<Tally> {
 fn holdfast(data: &Path, settings: &Settings, plan: Plan) -> Result<Tally, Failure> {
     let node = Node::start(node::lock(data)?, data, settings, &mut |_| {})?;
     let funds: Vec<Request> = (0..OWNERS).map(fund).collect();
-    all_applied(node.engine.submit_batch_blocking(funds).map_err(wrong)?)?;
     let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::io("start threads"))?;
-    let tally = runtime.block_on(drive(&node.engine, plan))?;
+    all_applied(runtime.block_on(node.books.submit_batch(funds)).map_err(wrong)?)?;
+    let tally = runtime.block_on(drive(&node.books, plan))?;
+    let totals = runtime.block_on(node.books.totals()).map_err(wrong)?;
     drop(runtime);
-    let (open, imbalance) =
-        node.engine.ask_blocking(|view| (view.totals().open_charges, view.totals().imbalance)).map_err(wrong)?;
     node.stop()?;
+    let (open, imbalance) = (totals.open_charges, totals.imbalance);
     if (open, imbalance) != (0, 0) {
         return Err(wrong(format!("{open} holds are open and the books are off by {imbalance}")));
     }
@@ -147,12 +146,12 @@ fn all_applied(answers: Vec<Answer>) -> Result<(), Failure> {
     })
 }
 
-async fn drive(engine: &Arc<Engine<LocalDisk>>, plan: Plan) -> Result<Tally, Failure> {
+async fn drive(books: &Books, plan: Plan) -> Result<Tally, Failure> {
     let began = Instant::now();
     // Every caller is in this set, and the set is waited for.
     let mut callers = JoinSet::new();
     for caller in 0..u64::from(plan.callers) {
-        callers.spawn(work(Arc::clone(engine), caller, plan, began));
+        callers.spawn(work(books.clone(), caller, plan, began));
     }
     let mut total = Tally::default();
     while let Some(ended) = callers.join_next().await {
@@ -164,7 +163,7 @@ async fn drive(engine: &Arc<Engine<LocalDisk>>, plan: Plan) -> Result<Tally, Fai
     Ok(total)
 }
 
-async fn work(engine: Arc<Engine<LocalDisk>>, caller: u64, plan: Plan, began: Instant) -> Result<Tally, Failure> {
+async fn work(books: Books, caller: u64, plan: Plan, began: Instant) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     let mut next = caller << 40;
     while began.elapsed() < plan.duration {
@@ -172,9 +171,9 @@ async fn work(engine: Arc<Engine<LocalDisk>>, caller: u64, plan: Plan, began: In
         for request in [reserve, commit] {
             let asked = Instant::now();
             let answers = if plan.batch == 1 {
-                vec![engine.submit(request(holds.start)).await]
+                vec![books.submit(request(holds.start)).await]
             } else {
-                engine.submit_batch(holds.clone().map(request).collect::<Vec<_>>()).await.map_err(wrong)?
+                books.submit_batch(holds.clone().map(request).collect()).await.map_err(wrong)?
             };
             all_applied(answers)?;
             tally.record(asked);

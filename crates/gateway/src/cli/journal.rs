@@ -4,12 +4,13 @@ use super::args::Journal;
 use super::door;
 use super::output::Field;
 use super::{Ended, Session};
+use crate::books::{Entry, Frame};
 use crate::failure::Failure;
 use crate::journal_files::{JournalFiles, ReadFrame, Walk, check_not_behind};
 use crate::node;
 use crate::scratch_disk::ScratchDisk;
 use crate::terminal::{self, Bar};
-use crate::wire::entry::{EntryBody, FrameBody};
+use crate::wire::entry::EntryBody;
 use holdfast_engine::recovery::{self, StartError};
 use holdfast_journal::{LocalDisk, OpenError, verify};
 use serde_json::{Map, Value, json};
@@ -83,10 +84,11 @@ fn note_torn(walk: &Walk<'_>) {
     }
 }
 
-fn write_entries(frame: &ReadFrame, from: u64, to: &mut impl Write) -> io::Result<u64> {
+fn write_entries(frame: ReadFrame, from: u64, to: &mut impl Write) -> io::Result<u64> {
+    let ReadFrame { location, hash, records, .. } = frame;
     let mut written = 0;
-    for record in frame.records.iter().filter(|record| record.offset >= from) {
-        let body = EntryBody::of(record, Some(FrameBody::new(frame.location, frame.hash)));
+    for record in records.into_iter().filter(|record| record.offset >= from) {
+        let body = EntryBody::from(Entry::from(record).within(Frame { location, hash }));
         serde_json::to_writer(&mut *to, &body)?;
         to.write_all(b"\n")?;
         written += 1;
@@ -104,7 +106,7 @@ fn cat(source: &Source, from: u64, limit: Option<u64>) -> Result<(), Ended> {
     {
         let skipped = frame.records.iter().take_while(|record| record.offset < from).count();
         frame.records.truncate(skipped.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)));
-        left -= write_entries(&frame, from, &mut out)?;
+        left -= write_entries(frame, from, &mut out)?;
     }
     out.flush()?;
     note_torn(&walk);
@@ -244,8 +246,8 @@ fn write_export(files: &JournalFiles, out: &mut impl Write) -> Result<Trailer, E
     let mut out = Hashing { out, hasher: blake3::Hasher::new() };
     let (mut entries, mut chain) = (0, holdfast_journal::GENESIS);
     while let Some(frame) = walk.next().map_err(|error: StartError| Failure::from(error))? {
-        entries += write_entries(&frame, 1, &mut out)?;
         chain = frame.hash;
+        entries += write_entries(frame, 1, &mut out)?;
     }
     let blake3 = out.hasher.finalize().to_hex().to_string();
     let journal = files.id().to_string();

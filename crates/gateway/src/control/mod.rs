@@ -8,6 +8,7 @@ mod lines;
 mod socket;
 mod welcome;
 
+use crate::books::Books;
 use crate::config::FileConfig;
 use crate::failure::Failure;
 use crate::http::{self, AppState, Gate, HttpSettings, Listener};
@@ -81,14 +82,14 @@ pub(crate) fn serve(
     let mut node = Node::start(lock, data, settings, &mut |progress| bar.set(progress))?;
     bar.finish();
     terminal::note(&node::describe(&node.report));
-    settle_orphans(&node)?;
+    runtime.block_on(settle_orphans(&node.books))?;
     let service = Service::of(&node).with_rates(Arc::new(prices.clone()));
     let identity = service.identity()?;
     let start = |settings| Settlement::start(&mut node, data, settings, &identity, (&runtime, stopping.clone()));
     let (settlement, settling) = settlement.map(start).transpose()?.unzip();
     let service = Arc::new(service.with_settlement(settlement.clone()));
-    let (engine, clock) = (Arc::clone(&node.engine), Arc::clone(&node.clock));
-    let inference = Inference::new(engine, clock, prices.clone(), providers, http.credits_low, settlement);
+    let (books, clock) = (node.books.clone(), Arc::clone(&node.clock));
+    let inference = Inference::new(books, clock, prices.clone(), providers, http.credits_low, settlement);
     let state = AppState::new(Arc::clone(&service), Arc::clone(&inference), http, stopping)?;
     // They end with the runtime.
     let _watching = runtime.spawn(prices.watch(tell_of_prices));
@@ -121,8 +122,8 @@ async fn finished(settling: Option<Tasks>) {
 }
 
 /// Settles the holds of requests that a crash interrupted.
-fn settle_orphans(node: &Node) -> Result<(), Failure> {
-    let settled = inference::sweep(&node.engine).map_err(|refusal| Failure::JournalFailed(refusal.to_string()))?;
+async fn settle_orphans(books: &Books) -> Result<(), Failure> {
+    let settled = inference::sweep(books).await.map_err(|refusal| Failure::JournalFailed(refusal.to_string()))?;
     if settled > 0 {
         terminal::note(&format!("settled {settled} requests that the last run left unfinished"));
     }
@@ -195,7 +196,7 @@ async fn any(signals: &mut [Signal; 2]) {
 /// Waits until the journal has failed.
 async fn failure(service: &Service) -> String {
     loop {
-        if let Some(reason) = service.failed() {
+        if let Some(reason) = service.health().await.failed {
             return reason;
         }
         tokio::time::sleep(FAILURE_CHECK).await;

@@ -3,6 +3,7 @@
 //! A handler answers with an [`ApiError`]; the outermost layer renders it, because only it knows the request's id.
 
 use super::limits::Limited;
+use crate::books::NoAnswer;
 use crate::identity::{AuthError, IdentityError};
 use crate::inference::NoQuote;
 use crate::wire::Shown;
@@ -12,7 +13,6 @@ use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdfast_adapters::providers::{Dialect, ProviderError};
-use holdfast_adapters::read_model::QueryError;
 use holdfast_domain::{ChargeId, CreditUnit};
 use holdfast_engine::Refusal;
 use serde_json::{Map, Value, json};
@@ -301,22 +301,28 @@ const fn status_of(problem: &Problem) -> StatusCode {
         Problem::Wire(WireError::TooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
         Problem::Wire(_) => StatusCode::BAD_REQUEST,
         Problem::Refused(refusal) => status_of_refusal(refusal),
-        Problem::NoSuchEntry { .. }
-        | Problem::Delivery(DeliveryError::Unknown(_))
-        | Problem::Query(QueryError::NoHistory(_))
-        | Problem::Identity(IdentityError::UnknownKey(_)) => StatusCode::NOT_FOUND,
+        Problem::Books(error) => status_of_no_answer(error),
+        Problem::Delivery(DeliveryError::Unknown(_)) | Problem::Identity(IdentityError::UnknownKey(_)) => {
+            StatusCode::NOT_FOUND
+        }
         Problem::Identity(IdentityError::BadKey(_)) => StatusCode::BAD_REQUEST,
         Problem::Delivery(DeliveryError::Off | DeliveryError::InDelivery(_) | DeliveryError::NotDead(_)) => {
             StatusCode::CONFLICT
         }
         Problem::Delivery(DeliveryError::Store(_))
-        | Problem::Query(QueryError::Unreadable(_))
-        | Problem::ReadModelBehind { .. }
-        | Problem::ReadModelFailed(_)
-        | Problem::Journal(_)
         | Problem::NoRandomness(_)
         | Problem::PeerAway
         | Problem::Identity(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+const fn status_of_no_answer(error: &NoAnswer) -> StatusCode {
+    match error {
+        NoAnswer::Refused(refusal) => status_of_refusal(refusal),
+        NoAnswer::NoSuchEntry { .. } | NoAnswer::NoHistory(_) => StatusCode::NOT_FOUND,
+        NoAnswer::Behind { .. } | NoAnswer::Failed(_) | NoAnswer::Unreadable(_) | NoAnswer::Journal(_) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     }
 }
 

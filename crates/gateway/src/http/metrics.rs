@@ -1,9 +1,10 @@
 //! What is counted, in Prometheus' text form. Labels are route templates, methods, statuses and codes: never an id, an
 //! address or anything that a caller chose.
 
+use crate::books::Health;
 use crate::settlement::Numbers;
 use axum::http::StatusCode;
-use holdfast_engine::{Health, Totals};
+use holdfast_engine::Totals;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;

@@ -340,7 +340,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
         access: Access::ApiKey,
         ..look("Models", "/v1/key", "The API key that asks, and its balance", API_KEY)
     },
-    open("/health", "How the server is; always answers", &[field("status", Kind::Text, Place::Required, "ok")]),
+    open(
+        "/health",
+        "How the server is; always answers",
+        &[
+            field("status", Kind::Text, Place::Required, "ok"),
+            field("engine", Kind::Text, Place::Optional, "what holds the books: embedded; not while the server starts"),
+        ],
+    ),
     Operation {
         refusals: &[503],
         ..open("/ready", "Whether to send work here", &[field("ready", Kind::Flag, Place::Required, "whether")])

@@ -17,6 +17,8 @@ const SUMS_MAX: Duration = Duration::from_millis(500);
 #[derive(Serialize)]
 struct HealthBody {
     status: &'static str,
+    /// What holds the books: `embedded`, or the database.
+    engine: &'static str,
     version: &'static str,
     uptime_s: u64,
     /// The last durable entry.
@@ -33,7 +35,7 @@ struct HealthBody {
 
 /// Always answers, within a tenth of a second.
 pub(crate) async fn health(State(state): State<AppState>) -> Response {
-    let health = state.service.engine_health();
+    let health = state.service.health().await;
     let status = match (&health.failed, *state.stopping.borrow()) {
         (Some(_), _) => "failed",
         (None, true) => "stopping",
@@ -45,6 +47,7 @@ pub(crate) async fn health(State(state): State<AppState>) -> Response {
     };
     let body = HealthBody {
         status,
+        engine: health.engine,
         version: env!("CARGO_PKG_VERSION"),
         uptime_s: state.started.elapsed().as_secs(),
         durable: health.durable,
@@ -65,7 +68,7 @@ struct ReadyBody {
 
 /// Whether work should be sent here.
 pub(crate) async fn ready(State(state): State<AppState>) -> Response {
-    let health = state.service.engine_health();
+    let health = state.service.health().await;
     let reason = if health.failed.is_some() {
         Some("the journal has failed")
     } else if *state.stopping.borrow() {
@@ -92,7 +95,7 @@ pub(crate) async fn metrics(State(state): State<AppState>) -> Response {
         // It notes what it finds among the numbers.
         settlement.health().await;
     }
-    let text = state.metrics.text(&state.service.engine_health(), totals, state.started.elapsed());
+    let text = state.metrics.text(&state.service.health().await, totals, state.started.elapsed());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, kind)], Body::from(text)).into_response()
 }

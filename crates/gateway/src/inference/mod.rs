@@ -27,13 +27,12 @@ pub(crate) use live::{Head, Money, Reader};
 pub(crate) use quote::NoQuote;
 pub(crate) use sweep::sweep;
 
+use crate::books::Books;
 use crate::prices::Prices;
 use crate::settlement::Settlement;
 use holdfast_adapters::SystemClock;
 use holdfast_adapters::providers::Providers;
 use holdfast_domain::{CreditUnit, Day, OwnerId};
-use holdfast_engine::Engine;
-use holdfast_journal::LocalDisk;
 use running::Running;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -46,7 +45,7 @@ const BYOK_PER_DAY: u32 = 1_000;
 
 /// Everything that answering takes.
 pub(crate) struct Inference {
-    engine: Arc<Engine<LocalDisk>>,
+    books: Books,
     clock: Arc<SystemClock>,
     pub(crate) prices: Prices,
     pub(crate) providers: Providers,
@@ -61,7 +60,7 @@ pub(crate) struct Inference {
 
 impl Inference {
     pub(crate) fn new(
-        engine: Arc<Engine<LocalDisk>>,
+        books: Books,
         clock: Arc<SystemClock>,
         prices: Prices,
         providers: Providers,
@@ -69,7 +68,7 @@ impl Inference {
         settlement: Option<Arc<Settlement>>,
     ) -> Arc<Self> {
         let (running, tasks, own_keys) = (Running::new(), TaskTracker::new(), Mutex::default());
-        Arc::new(Self { engine, clock, prices, providers, running, tasks, credits_low, own_keys, settlement })
+        Arc::new(Self { books, clock, prices, providers, running, tasks, credits_low, own_keys, settlement })
     }
 
     /// Waits until every request that is being worked on has been charged or released.

@@ -27,7 +27,7 @@ use holdfast_adapters::providers::{
 };
 use holdfast_domain::charge::{self, Actual, Charge, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{ChargeId, CreditUnit, Event, Rounding, Usage};
-use holdfast_engine::{Clock, Command, Outcome, Receipt, Refusal, Request, TTL_DEFAULT, View};
+use holdfast_engine::{Clock, Command, Outcome, Receipt, Refusal, Request, TTL_DEFAULT};
 use holdfast_journal::failpoint;
 use serde_json::Value;
 use std::sync::{Arc, PoisonError};
@@ -196,29 +196,26 @@ impl Inference {
 
     /// Whether an earlier attempt ended without a charge.
     async fn came_to_nothing(&self, charge: ChargeId) -> Result<bool, ApiError> {
-        let found = self.engine.ask(move |view| view.charge(charge)).await??;
+        let found = self.books.charge(charge).await?;
         Ok(found.is_some_and(|(charge, _)| is_nothing(&charge)))
     }
 
     /// The charge of a request's last attempt, by that of its first.
     pub(crate) async fn last_attempt(&self, first: ChargeId) -> Result<ChargeId, ApiError> {
-        let find = move |view: &View<'_>| {
-            let mut last = first;
-            for attempt in 1..=ATTEMPTS_MAX {
-                let next = charge_again(first, attempt);
-                let came_to_nothing = view.charge(last)?.is_some_and(|(charge, _)| is_nothing(&charge));
-                if !came_to_nothing || view.charge(next)?.is_none() {
-                    break;
-                }
-                last = next;
+        // Attempts are only ever added, and only after one that came to nothing, so this need not be one look.
+        let mut last = first;
+        for attempt in 1..=ATTEMPTS_MAX {
+            let next = charge_again(first, attempt);
+            if !self.came_to_nothing(last).await? || self.books.charge(next).await?.is_none() {
+                break;
             }
-            Ok::<ChargeId, Refusal>(last)
-        };
-        Ok(self.engine.ask(find).await??)
+            last = next;
+        }
+        Ok(last)
     }
 
     async fn submit(&self, ask: &Ask, command: Command) -> Result<Outcome, Refusal> {
-        self.engine.submit(Request { key: None, actor: ask.caller.credential, command }).await
+        self.books.submit(Request { key: None, actor: ask.caller.credential, command }).await
     }
 
     async fn call(&self, job: Job) -> Result<(), ApiError> {

@@ -12,7 +12,7 @@ use crate::identity::limits::{LimitRecord, Spender};
 use crate::wire::error::Problem;
 use crate::wire::limits::{LimitBody, LimitsAnswer, LimitsBody, LimitsTask};
 use holdfast_domain::{Budgets, OwnerId};
-use holdfast_engine::{Clock, Command, Request, View};
+use holdfast_engine::{Clock, Command, Refusal, Request};
 use std::sync::Arc;
 
 impl Service {
@@ -29,21 +29,21 @@ impl Service {
                 self.shown(spender, record).await
             }
             LimitsTask::List { after, at_most } => {
-                let known = self.known_limits()?;
-                let mut found = known.map(|identity| identity.limits.list(after, at_most + 1)).unwrap_or_default();
+                let identity = self.known_limits()?;
+                let mut found = identity.map(|identity| identity.limits.list(after, at_most + 1)).unwrap_or_default();
                 let more = found.len() > at_most;
                 found.truncate(at_most);
                 let next = found.last().filter(|_| more).map(|(spender, _)| spender.to_string());
-                Ok(LimitsAnswer::Many { limits: self.all_shown(found).await?, next })
+                Ok(LimitsAnswer::Many { limits: self.all_shown(known(found)).await?, next })
             }
         }
     }
 
     /// The limits that an account's reservations count against, its own first.
     pub(crate) async fn limits_of(&self, owner: OwnerId) -> Result<Vec<LimitBody>, Problem> {
-        let known = self.known_limits()?;
-        let chain = known.map(|identity| identity.limits.chain(Spender::account(owner))).unwrap_or_default();
-        if chain.is_empty() { Ok(Vec::new()) } else { self.all_shown(chain).await }
+        let identity = self.known_limits()?;
+        let chain = identity.map(|identity| identity.limits.chain(Spender::account(owner))).unwrap_or_default();
+        if chain.is_empty() { Ok(Vec::new()) } else { self.all_shown(known(chain)).await }
     }
 
     /// What a reservation of an account counts against, besides what its key says.
@@ -67,24 +67,25 @@ impl Service {
 
     /// The identity, if the directory has one: without, nobody has set a limit.
     fn known_limits(&self) -> Result<Option<Arc<Identity>>, Problem> {
-        let is_there = self.identity.get().is_some() || self.disk.root().join("identity.db").exists();
+        let is_there = self.identity.get().is_some() || self.data.join("identity.db").exists();
         Ok(if is_there { Some(self.identity()?) } else { None })
     }
 
     async fn shown(&self, spender: Spender, record: Option<LimitRecord>) -> Result<LimitsAnswer, Problem> {
-        let today = self.clock.now().day();
-        let look = move |view: &View<'_>| LimitBody::new(spender, record, &view.used(spender.budget_id()), today);
-        Ok(LimitsAnswer::One(Box::new(self.ask(look).await?)))
+        let shown = self.all_shown(vec![(spender, record)]).await?;
+        let one = shown.into_iter().next().ok_or(Refusal::JournalFailed)?;
+        Ok(LimitsAnswer::One(Box::new(one)))
     }
 
-    async fn all_shown(&self, found: Vec<(Spender, LimitRecord)>) -> Result<Vec<LimitBody>, Problem> {
+    /// Limits with what is used of each, all at one moment.
+    async fn all_shown(&self, found: Vec<(Spender, Option<LimitRecord>)>) -> Result<Vec<LimitBody>, Problem> {
         let today = self.clock.now().day();
-        let show = move |view: &View<'_>| {
-            let one = |(spender, record): (Spender, LimitRecord)| {
-                LimitBody::new(spender, Some(record), &view.used(spender.budget_id()), today)
-            };
-            found.into_iter().map(one).collect()
-        };
-        self.ask(show).await
+        let used = self.books.used(found.iter().map(|(spender, _)| spender.budget_id()).collect()).await?;
+        let shown = found.into_iter().zip(used);
+        Ok(shown.map(|((spender, record), used)| LimitBody::new(spender, record, &used, today)).collect())
     }
+}
+
+fn known(found: Vec<(Spender, LimitRecord)>) -> Vec<(Spender, Option<LimitRecord>)> {
+    found.into_iter().map(|(spender, record)| (spender, Some(record))).collect()
 }

@@ -3,12 +3,11 @@
 mod keys;
 mod limits;
 mod obligations;
-mod overview;
 mod query;
 
 pub(crate) use obligations::Outstanding;
-pub(crate) use overview::{OpenHold, Overview, TAIL};
 
+use crate::books::{Books, Health};
 use crate::identity::{Identity, IdentityError};
 use crate::node::Node;
 use crate::rates::{NoRates, RateTable};
@@ -24,12 +23,11 @@ use crate::wire::question::{BatchBody, QuestionBody};
 use holdfast_adapters::SystemClock;
 use holdfast_domain::charge::Charge;
 use holdfast_domain::{Label, Timestamp, Tokens};
-use holdfast_engine::recovery::Report;
-use holdfast_engine::{Answer, BATCH_MAX, Clock, Command, Engine, Health, Outcome, Refusal, Request};
-use holdfast_journal::LocalDisk;
+use holdfast_engine::{Answer, BATCH_MAX, Clock, Command, Outcome, Refusal, Request};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// The longest line that is read.
@@ -70,10 +68,10 @@ const OBLIGATIONS: [&str; 6] =
 
 /// The books, and how to speak of them.
 pub(crate) struct Service {
-    engine: Arc<Engine<LocalDisk>>,
-    disk: LocalDisk,
+    books: Books,
+    /// The data directory: what is not in the books is there.
+    data: PathBuf,
     clock: Arc<SystemClock>,
-    report: Report,
     operator: Label,
     rates: Arc<dyn RateTable>,
     /// How charges are settled with the peer, if there is one.
@@ -103,10 +101,9 @@ impl Service {
     /// The service of a running node.
     pub(crate) fn of(node: &Node) -> Self {
         Self {
-            engine: Arc::clone(&node.engine),
-            disk: node.disk.clone(),
+            books: node.books.clone(),
+            data: node.data.clone(),
             clock: Arc::clone(&node.clock),
-            report: node.report,
             // Whoever reaches the socket or the directory is the operator.
             operator: "operator".parse().expect("a plain word"),
             rates: Arc::new(NoRates),
@@ -144,14 +141,9 @@ impl Service {
         }
     }
 
-    /// Whether the journal has failed, and why.
-    pub(crate) fn failed(&self) -> Option<String> {
-        self.engine.health().failed
-    }
-
-    /// How the engine is. Never waits.
-    pub(crate) fn engine_health(&self) -> Health {
-        self.engine.health()
+    /// How the engine is, within a tenth of a second.
+    pub(crate) async fn health(&self) -> Health {
+        self.books.health().await
     }
 
     /// The data directory's identity.
@@ -159,7 +151,7 @@ impl Service {
         if let Some(identity) = self.identity.get() {
             return Ok(Arc::clone(identity));
         }
-        let opened = Arc::new(Identity::open(self.disk.root())?);
+        let opened = Arc::new(Identity::open(&self.data)?);
         Ok(Arc::clone(self.identity.get_or_init(|| opened)))
     }
 
@@ -171,8 +163,8 @@ impl Service {
     pub(crate) async fn command(&self, body: CommandBody, actor: Label) -> Result<Outcome, Problem> {
         let estimated = body.estimated();
         let request = self.limited(body.into_request(self.given(actor))?)?;
-        let Some(tokens) = estimated else { return Ok(self.engine.submit(request).await?) };
-        let answer = self.engine.submit(request.clone()).await;
+        let Some(tokens) = estimated else { return Ok(self.books.submit(request).await?) };
+        let answer = self.books.submit(request.clone()).await;
         Ok(self.or_as_frozen(answer, &request, tokens).await?)
     }
 
@@ -183,7 +175,7 @@ impl Service {
             return answer;
         };
         let (id, mut reserve) = (*charge, reserve.clone());
-        let Some(charge) = self.engine.ask(move |view| view.charge(id)).await?? else { return answer };
+        let Some(charge) = self.books.charge(id).await? else { return answer };
         let frozen = match charge.0 {
             Charge::Held(hold) => hold.terms.rates,
             Charge::Committed(closed)
@@ -196,7 +188,7 @@ impl Service {
         let Some(rates) = frozen else { return answer };
         reserve.terms.rates = Some(rates);
         reserve.amount = rates.bound(input, output)?;
-        self.engine.submit(Request { command: Command::Reserve { charge: id, reserve }, ..request.clone() }).await
+        self.books.submit(Request { command: Command::Reserve { charge: id, reserve }, ..request.clone() }).await
     }
 
     /// Has many commands done for `actor`, in order. Each stands for itself.
@@ -222,7 +214,7 @@ impl Service {
             });
             answers.push(understood.map(|request| requests.push(request)));
         }
-        let mut decided = self.engine.submit_batch(requests).await?.into_iter();
+        let mut decided = self.books.submit_batch(requests).await?.into_iter();
         let mut next = || decided.next().unwrap_or(Err(Refusal::JournalFailed));
         let known = answers.into_iter().map(|known| known.and_then(|()| Ok(next()?)));
         let mut answers: Vec<Result<Outcome, Problem>> = known.collect();

@@ -5,7 +5,7 @@ use super::entry::{Details, EntryBody};
 use super::error::{ErrorBody, Problem};
 use super::limits::LimitBody;
 use super::time::Moment;
-use holdfast_adapters::read_model::HistoryRow;
+use crate::books::HistoryEntry;
 use holdfast_domain::charge::{Hold, OnExpiry, Overrun, Stage, Terms};
 use holdfast_domain::{Change, ChargeId, CreditUnit, Event, OwnerId, Price};
 use holdfast_engine::recovery::Report;
@@ -167,18 +167,18 @@ pub(crate) struct HistoryEntryBody {
     held_cu: Shown<Change>,
 }
 
-impl From<HistoryRow> for HistoryEntryBody {
-    fn from(row: HistoryRow) -> Self {
+impl From<HistoryEntry> for HistoryEntryBody {
+    fn from(entry: HistoryEntry) -> Self {
         Self {
-            offset: row.offset,
-            at: Moment(row.at),
-            kind: row.kind,
-            correlation_id: row.correlation,
-            state: row.state,
-            change_cu: Shown(row.change),
-            held_change_cu: Shown(row.held_change),
-            available_cu: Shown(row.balance),
-            held_cu: Shown(row.held),
+            offset: entry.offset,
+            at: Moment(entry.at),
+            kind: entry.kind,
+            correlation_id: entry.correlation,
+            state: entry.state,
+            change_cu: Shown(entry.change),
+            held_change_cu: Shown(entry.held_change),
+            available_cu: Shown(entry.balance),
+            held_cu: Shown(entry.held),
         }
     }
 }
@@ -340,7 +340,8 @@ pub(crate) struct HealthBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) read_model_failed: Option<String>,
     pub(crate) waiting: usize,
-    pub(crate) recovered: RecoveredBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) recovered: Option<RecoveredBody>,
 }
 
 /// What the last start found and did.
@@ -358,8 +359,8 @@ pub(crate) struct RecoveredBody {
     torn_bytes_cut: u64,
 }
 
-impl From<&Report> for RecoveredBody {
-    fn from(report: &Report) -> Self {
+impl From<Report> for RecoveredBody {
+    fn from(report: Report) -> Self {
         let found = &report.recovered.verified;
         Self {
             journal: found.id.to_string(),

@@ -2,10 +2,10 @@
 
 use super::Shown;
 use super::time::Moment;
+use crate::books::{Entry, Frame};
 use holdfast_domain::charge::{self, Finality};
 use holdfast_domain::{Account, Change, CreditUnit, Event, Label, Mint, OwnerId, PayeeId, escrow};
-use holdfast_engine::Record;
-use holdfast_journal::{Hash, Location};
+use holdfast_journal::Hash;
 use serde::Serialize;
 
 /// One entry.
@@ -38,37 +38,36 @@ struct PostingBody {
 
 /// The frame that an entry stands in.
 #[derive(Serialize)]
-pub(crate) struct FrameBody {
+struct FrameBody {
     segment: u32,
     byte: u32,
     hash: Shown<Hash>,
 }
 
-impl FrameBody {
-    pub(crate) const fn new(location: Location, hash: Hash) -> Self {
+impl From<Frame> for FrameBody {
+    fn from(Frame { location, hash }: Frame) -> Self {
         Self { segment: location.segment, byte: location.byte, hash: Shown(hash) }
     }
 }
 
-impl EntryBody {
-    /// The entry, and its frame if it was read from one.
-    pub(crate) fn of(record: &Record, frame: Option<FrameBody>) -> Self {
+impl From<Entry> for EntryBody {
+    fn from(entry: Entry) -> Self {
         let posting = |(account, change)| PostingBody { account: Shown(account), change_cu: Shown(change) };
         Self {
-            offset: record.offset,
-            kind: record.event.kind().name(),
-            at: Moment(record.at),
-            actor: Shown(record.actor),
-            key: record.key.map(|key| key.to_string()),
-            correlation_id: record.correlation(),
-            account: Shown(record.event.owner()),
-            state: record.state.name(),
-            postings: record.event.changes().map(|found| found.map(posting).collect()).unwrap_or_default(),
-            available_cu: Shown(record.owner.available.balance),
-            held_cu: Shown(record.owner.held),
-            payee_available_cu: record.payee.map(|payee| Shown(payee.balance)),
-            details: Details::of(&record.event),
-            frame,
+            offset: entry.offset,
+            kind: entry.event.kind().name(),
+            at: Moment(entry.at),
+            actor: Shown(entry.actor),
+            key: entry.key.map(|key| key.to_string()),
+            correlation_id: entry.correlation,
+            account: Shown(entry.event.owner()),
+            state: entry.state.name(),
+            postings: entry.event.changes().map(|found| found.map(posting).collect()).unwrap_or_default(),
+            available_cu: Shown(entry.available),
+            held_cu: Shown(entry.held),
+            payee_available_cu: entry.payee.map(Shown),
+            details: Details::of(&entry.event),
+            frame: entry.frame.map(FrameBody::from),
         }
     }
 }

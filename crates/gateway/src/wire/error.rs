@@ -1,11 +1,10 @@
 //! Why a line was not answered as asked: a stable code, a sentence, what to do, and the figures that a program needs.
 
 use super::Shown;
+use crate::books::NoAnswer;
 use crate::identity::IdentityError;
-use holdfast_adapters::read_model::QueryError;
 use holdfast_domain::{CreditUnit, NotAnAccount, ObligationId};
 use holdfast_engine::obligations::StoreFailed;
-use holdfast_engine::recovery::StartError;
 use holdfast_engine::{Action, Refusal};
 use serde::Serialize;
 
@@ -95,15 +94,7 @@ pub(crate) enum Problem {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
-    Query(#[from] QueryError),
-    #[error("there is no entry {offset}: the journal ends at {last}")]
-    NoSuchEntry { offset: u64, last: u64 },
-    #[error("the read model is still {behind} entries behind; ask again in a moment")]
-    ReadModelBehind { behind: u64 },
-    #[error("the read model failed: {0}; stop the server and run `holdfast rebuild`")]
-    ReadModelFailed(String),
-    #[error(transparent)]
-    Journal(#[from] StartError),
+    Books(NoAnswer),
     #[error("an id cannot be made: {0}; give one in the request")]
     NoRandomness(String),
     #[error(transparent)]
@@ -120,11 +111,7 @@ impl Problem {
         match self {
             Self::Wire(error) => error.code(),
             Self::Refused(refusal) => refusal.code(),
-            Self::Query(error) => error.code(),
-            Self::NoSuchEntry { .. } => "ENTRY_NOT_FOUND",
-            Self::ReadModelBehind { .. } => "SERVICE_READ_MODEL_BEHIND",
-            Self::ReadModelFailed(_) => "SERVICE_READ_MODEL_FAILED",
-            Self::Journal(error) => error.code(),
+            Self::Books(error) => error.code(),
             Self::NoRandomness(_) => "SERVICE_NO_RANDOMNESS",
             Self::Identity(error) => error.code(),
             Self::Delivery(error) => error.code(),
@@ -135,19 +122,27 @@ impl Problem {
     /// What to do about it.
     pub(crate) const fn action(&self) -> Action {
         match self {
-            Self::Wire(_)
-            | Self::NoSuchEntry { .. }
-            | Self::Query(QueryError::NoHistory(_))
-            | Self::Identity(IdentityError::UnknownKey(_) | IdentityError::BadKey(_)) => Action::FixRequest,
+            Self::Wire(_) | Self::Identity(IdentityError::UnknownKey(_) | IdentityError::BadKey(_)) => {
+                Action::FixRequest
+            }
             Self::Refused(refusal) => refusal.action(),
+            Self::Books(error) => error.action(),
             Self::Delivery(error) => error.action(),
-            Self::Query(QueryError::Unreadable(_))
-            | Self::ReadModelBehind { .. }
-            | Self::ReadModelFailed(_)
-            | Self::Journal(_)
-            | Self::NoRandomness(_)
-            | Self::PeerAway
-            | Self::Identity(_) => Action::RetryLater,
+            Self::NoRandomness(_) | Self::PeerAway | Self::Identity(_) => Action::RetryLater,
+        }
+    }
+}
+
+impl From<NoAnswer> for Problem {
+    fn from(error: NoAnswer) -> Self {
+        match error {
+            NoAnswer::Refused(refusal) => Self::Refused(refusal),
+            NoAnswer::NoHistory(_)
+            | NoAnswer::NoSuchEntry { .. }
+            | NoAnswer::Behind { .. }
+            | NoAnswer::Failed(_)
+            | NoAnswer::Unreadable(_)
+            | NoAnswer::Journal(_) => Self::Books(error),
         }
     }
 }

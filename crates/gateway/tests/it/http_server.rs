@@ -116,6 +116,7 @@ fn health_readiness_and_metrics_tell_how_the_server_is_and_no_secret() {
     site.hold("job-1", "30");
     let health = site.send(site.bare(Method::GET, "/health"));
     assert_eq!((health.status, &health.body["status"], &health.body["durable"]), (200, &json!("ok"), &json!(2)));
+    assert_eq!(health.body["engine"], "embedded");
     assert!(health.body["read_model_lag"].is_u64() && health.body["uptime_s"].is_u64());
     let ready = site.send(site.bare(Method::GET, "/ready"));
     assert_eq!((ready.status, &ready.body["ready"]), (200, &json!(true)));

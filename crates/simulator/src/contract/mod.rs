@@ -1,3 +1,4 @@
 //! One suite for each port, which every adapter of it passes.
 
+pub mod ledger;
 pub mod obligations;

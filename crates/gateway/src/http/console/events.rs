@@ -2,20 +2,19 @@
 
 use super::page::{signed, time_of};
 use super::session::Operator;
+use crate::books::{TAIL, TailRow};
 use crate::http::AppState;
 use crate::http::error::ApiError;
 use crate::http::limits::Limited;
 use crate::http::read::InQuery;
 use crate::http::server::told;
 use crate::identity::AuthError;
-use crate::service::TAIL;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use futures_util::stream;
-use holdfast_adapters::read_model::TailRow;
 use serde::Deserialize;
 use serde_json::json;
 use std::convert::Infallible;
@@ -23,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// How often it is looked whether there is something new: from memory.
+/// How often it is looked whether there is something new.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A stream that has nothing to say says this, so that nobody on the way takes it for dead.
 const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
@@ -60,7 +59,10 @@ pub(in crate::http) async fn events(
     let place = place.map_err(|_| ApiError::RateLimited(Limited { limit, retry_after_s: ASK_AGAIN_S }))?;
     // A page that lost its connection says itself how far it had come.
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let after = last.or(after).unwrap_or_else(|| state.service.engine_health().applied);
+    let after = match last.or(after) {
+        Some(after) => after,
+        None => state.service.newest().await,
+    };
     let stopping = state.stopping.clone();
     let follower = Follower { state, after, operator, stopping, _place: place };
     let mut response = Response::new(Body::from_stream(follow(follower)));
@@ -90,7 +92,7 @@ impl Follower {
             if !self.operator.is_still_in(&self.state, now) {
                 return None;
             }
-            if self.state.service.engine_health().applied > self.after {
+            if self.state.service.newest().await > self.after {
                 let rows = self.state.service.tail(self.after).await.ok()?;
                 let seen = self.after;
                 self.after = rows.last()?.offset;

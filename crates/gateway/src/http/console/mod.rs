@@ -23,7 +23,7 @@ pub(super) use sign_in::{login, login_form, logout};
 
 use super::AppState;
 use super::error::ApiError;
-use crate::service::Overview;
+use crate::books::Overview;
 use aws_lc_rs::digest;
 use axum::extract::State;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
@@ -59,7 +59,8 @@ impl Console {
 pub(super) async fn show(State(state): State<AppState>, operator: Operator) -> Result<Response, ApiError> {
     let overview = look(&state).await?;
     let settlement = settlement::look(&state).await;
-    Ok(page(page::render(&overview, &settlement, operator.subject.as_str(), &state.service.engine_health())))
+    let health = state.service.health().await;
+    Ok(page(page::render(&overview, &settlement, operator.subject.as_str(), &health)))
 }
 
 /// The books at a glance, as of now or a moment ago.

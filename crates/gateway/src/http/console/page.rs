@@ -2,12 +2,10 @@
 
 use super::html::Plain;
 use super::{SCRIPT, STYLE, chart, settlement};
-use crate::service::{OpenHold, Overview};
+use crate::books::{Health, OpenHold, Overview, TailRow};
 use crate::wire::answer::stage_name;
 use crate::wire::time::Moment;
-use holdfast_adapters::read_model::TailRow;
 use holdfast_domain::{Change, Timestamp};
-use holdfast_engine::Health;
 use std::fmt::Display;
 
 /// The page.
