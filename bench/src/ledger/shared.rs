@@ -7,7 +7,7 @@ use super::{Case, Measured, Outcome};
 use crate::error::BenchError;
 use crate::plan::Plan;
 use crate::servers::postgres::{Cluster, installed};
-use holdfast_adapters::postgres::ledger::{LANES, Observer, Trouble};
+use holdfast_adapters::postgres::ledger::{LANES, Observer, Rules, Settles, Trouble};
 use holdfast_adapters::postgres::{self, Database, PostgresLedger};
 use holdfast_engine::{Limits, Request};
 use std::path::Path;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// What it is.
 #[must_use]
 pub fn about() -> String {
-    format!("{} on PostgreSQL, {LANES} connections a node", env!("CARGO_PKG_VERSION"))
+    format!("{} on PostgreSQL, {LANES} connections a node, no peer to tell", env!("CARGO_PKG_VERSION"))
 }
 
 /// Runs one case with one node.
@@ -60,8 +60,8 @@ async fn run(cluster: &Cluster, count: usize, case: Case, plan: &Plan) -> Result
     let mut nodes = Vec::new();
     for _ in 0..count {
         let database = Database::at(&cluster.url(), None).map_err(failed)?;
-        let limits = Limits { open_holds: 1_000_000 };
-        nodes.push(Arc::new(PostgresLedger::open(database, limits, LANES, Arc::new(Deaf)).await.map_err(failed)?));
+        let rules = Rules { limits: Limits { open_holds: 1_000_000 }, settles: Settles::No, lanes: LANES };
+        nodes.push(Arc::new(PostgresLedger::open(database, rules, Arc::new(Deaf)).await.map_err(failed)?));
     }
     let first = nodes.first().ok_or_else(|| failed("no node"))?;
     for from in (0..PAYERS).step_by(5_000) {

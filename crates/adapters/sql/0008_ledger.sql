@@ -135,7 +135,6 @@ CREATE TABLE holdfast.ledger_lives (
     records    bigint[] NOT NULL CHECK (cardinality(records) > 0)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX ledger_lives_expiring ON holdfast.ledger_lives (expires_at, life) WHERE expires_at IS NOT NULL;
-CREATE INDEX ledger_lives_open ON holdfast.ledger_lives (owner, expires_at, life) WHERE held > 0;
 
 CREATE VIEW holdfast.ledger_postings AS
 SELECT entry.entry_offset, posting.account, posting.change

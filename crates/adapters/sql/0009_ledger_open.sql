@@ -2,6 +2,34 @@
 
 SET LOCAL ROLE symphony_owner;
 
+-- Whose these lives are, and what they count against: neither ever changes.
+CREATE FUNCTION holdfast.ledger_of_lives(lives text[], OUT owners text[], OUT budgets text[])
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, holdfast, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+    counts boolean;
+BEGIN
+    owners := '{}';
+    budgets := '{}';
+    IF cardinality(ledger_of_lives.lives) > 0 THEN
+        SELECT coalesce(array_agg(found.owner), '{}'), coalesce(bool_or(cardinality(found.budgets) > 0), false)
+          INTO owners, counts
+          FROM unnest(ledger_of_lives.lives) AS named (life)
+         CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_lives AS known WHERE known.life = named.life LIMIT 1) AS found;
+        IF counts THEN
+            SELECT array_agg(counted.budget) INTO budgets
+              FROM unnest(ledger_of_lives.lives) AS named (life)
+             CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_lives AS known WHERE known.life = named.life LIMIT 1) AS found
+             CROSS JOIN LATERAL unnest(found.budgets) AS counted (budget);
+        END IF;
+    END IF;
+END
+$$;
+
 -- What is asked for, as rows of one form. `what` says which:
 --   owner   available, held, open_holds, last_offset, entries, last_at; body is the end of the owner's chain
 --   payee   balance, last_offset, entries
@@ -9,46 +37,67 @@ SET LOCAL ROLE symphony_owner;
 --   life    an entry of a life that was asked for, by offset; body is the entry
 --   key     the entry that a key made; body is the entry
 --   moment  the moment
--- With a life come its owner and its budgets. All of it is of one moment.
-CREATE FUNCTION holdfast.ledger_look(
-    owners text[], lives text[], keys text[], payees text[], budgets text[])
+-- What is not asked for costs nothing: most rounds have few kinds of things in them.
+CREATE FUNCTION holdfast.ledger_rows(owners text[], lives text[], keys text[], payees text[], budgets text[])
 RETURNS TABLE (what text, name text, numbers bigint[], body bytea)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, holdfast, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 BEGIN
-    RETURN QUERY
-    WITH life AS MATERIALIZED (
-        SELECT found.life, found.owner, found.budgets, found.records
-          FROM unnest(ledger_look.lives) AS named (life)
+    IF cardinality(ledger_rows.owners) > 0 THEN
+        RETURN QUERY
+        SELECT 'owner', found.owner,
+               ARRAY[found.available, found.held, found.open_holds, found.last_offset, found.entries, found.last_at],
+               found.chain
+          FROM (SELECT DISTINCT unnest(ledger_rows.owners) COLLATE "C") AS named (owner)
+         CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_owners AS known WHERE known.owner = named.owner LIMIT 1) AS found;
+    END IF;
+    IF cardinality(ledger_rows.lives) > 0 THEN
+        RETURN QUERY
+        SELECT 'life', found.life, ARRAY[entry.entry_offset], entry.body
+          FROM unnest(ledger_rows.lives) AS named (life)
          CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_lives AS known WHERE known.life = named.life LIMIT 1) AS found
-    )
-    SELECT 'owner', found.owner,
-           ARRAY[found.available, found.held, found.open_holds, found.last_offset, found.entries, found.last_at], found.chain
-      FROM (SELECT unnest(ledger_look.owners) COLLATE "C" UNION SELECT life.owner FROM life) AS named (owner)
-     CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_owners AS known WHERE known.owner = named.owner LIMIT 1) AS found
-    UNION ALL
-    SELECT 'payee', found.payee, ARRAY[found.balance, found.last_offset, found.entries], NULL
-      FROM unnest(ledger_look.payees) AS named (payee)
-     CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_payees AS known WHERE known.payee = named.payee LIMIT 1) AS found
-    UNION ALL
-    SELECT 'budget', found.budget, ARRAY[found.day, found.today, found.total, found.last_offset], NULL
-      FROM (SELECT unnest(ledger_look.budgets) COLLATE "C" UNION SELECT unnest(life.budgets) FROM life) AS named (budget)
-     CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_budgets AS known WHERE known.budget = named.budget LIMIT 1) AS found
-    UNION ALL
-    SELECT 'life', life.life, ARRAY[found.entry_offset], found.body
-      FROM life CROSS JOIN LATERAL unnest(life.records) AS record (entry_offset)
-     CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_entries AS known
-                          WHERE known.entry_offset = record.entry_offset LIMIT 1) AS found
-    UNION ALL
-    SELECT 'key', found.key, ARRAY[found.entry_offset], found.body
-      FROM unnest(ledger_look.keys) AS named (key)
-     CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_entries AS known WHERE known.key = named.key LIMIT 1) AS found
-    UNION ALL
-    SELECT 'moment', '', ARRAY[(extract(epoch FROM clock_timestamp()) * 1000)::bigint], NULL;
+         CROSS JOIN LATERAL unnest(found.records) AS record (entry_offset)
+         CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_entries AS known
+                              WHERE known.entry_offset = record.entry_offset LIMIT 1) AS entry;
+    END IF;
+    IF cardinality(ledger_rows.keys) > 0 THEN
+        RETURN QUERY
+        SELECT 'key', found.key, ARRAY[found.entry_offset], found.body
+          FROM unnest(ledger_rows.keys) AS named (key)
+         CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_entries AS known WHERE known.key = named.key LIMIT 1) AS found;
+    END IF;
+    IF cardinality(ledger_rows.payees) > 0 THEN
+        RETURN QUERY
+        SELECT 'payee', found.payee, ARRAY[found.balance, found.last_offset, found.entries], NULL::bytea
+          FROM unnest(ledger_rows.payees) AS named (payee)
+         CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_payees AS known WHERE known.payee = named.payee LIMIT 1) AS found;
+    END IF;
+    IF cardinality(ledger_rows.budgets) > 0 THEN
+        RETURN QUERY
+        SELECT 'budget', found.budget, ARRAY[found.day, found.today, found.total, found.last_offset], NULL::bytea
+          FROM (SELECT DISTINCT unnest(ledger_rows.budgets) COLLATE "C") AS named (budget)
+         CROSS JOIN LATERAL (SELECT * FROM holdfast.ledger_budgets AS known WHERE known.budget = named.budget LIMIT 1) AS found;
+    END IF;
+    RETURN QUERY VALUES ('moment', '', ARRAY[(extract(epoch FROM clock_timestamp()) * 1000)::bigint], NULL::bytea);
+END
+$$;
+
+-- What is asked for, and with each life its owner and its budgets: all of one moment.
+CREATE FUNCTION holdfast.ledger_look(owners text[], lives text[], keys text[], payees text[], budgets text[])
+RETURNS TABLE (what text, name text, numbers bigint[], body bytea)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path = pg_catalog, holdfast, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    of_lives record := holdfast.ledger_of_lives(ledger_look.lives);
+BEGIN
+    RETURN QUERY SELECT * FROM holdfast.ledger_rows(ledger_look.owners || of_lives.owners, ledger_look.lives,
+        ledger_look.keys, ledger_look.payees, ledger_look.budgets || of_lives.budgets);
 END
 $$;
 
@@ -67,27 +116,26 @@ RETURNS TABLE (what text, name text, numbers bigint[], body bytea)
     SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
+DECLARE
+    of_lives    record := holdfast.ledger_of_lives(ledger_open.lives);
+    all_owners  text[] := ledger_open.owners || of_lives.owners;
+    all_budgets text[] := ledger_open.budgets || of_lives.budgets;
 BEGIN
-    -- Whose a life is, and what it counts against, never changes: this needs no lock.
     PERFORM FROM holdfast.ledger_owners AS locked
-      WHERE locked.owner = ANY (ARRAY(
-            SELECT unnest(ledger_open.owners) COLLATE "C"
-            UNION SELECT found.owner FROM holdfast.ledger_lives AS found WHERE found.life = ANY (ledger_open.lives)))
-      ORDER BY locked.owner FOR NO KEY UPDATE;
+      WHERE locked.owner = ANY (all_owners) ORDER BY locked.owner FOR NO KEY UPDATE;
     IF cardinality(ledger_open.payees) > 0 THEN
         PERFORM FROM holdfast.ledger_payees AS locked
           WHERE locked.payee = ANY (ledger_open.payees) ORDER BY locked.payee FOR NO KEY UPDATE;
     END IF;
-    PERFORM FROM holdfast.ledger_budgets AS locked
-      WHERE locked.budget = ANY (ARRAY(
-            SELECT unnest(ledger_open.budgets) COLLATE "C"
-            UNION SELECT unnest(found.budgets) FROM holdfast.ledger_lives AS found WHERE found.life = ANY (ledger_open.lives)))
-      ORDER BY locked.budget FOR NO KEY UPDATE;
+    IF cardinality(all_budgets) > 0 THEN
+        PERFORM FROM holdfast.ledger_budgets AS locked
+          WHERE locked.budget = ANY (all_budgets) ORDER BY locked.budget FOR NO KEY UPDATE;
+    END IF;
 
     -- A statement of its own sees what was committed while it was waited for the locks.
-    RETURN QUERY SELECT * FROM holdfast.ledger_look(
-        ledger_open.owners, ledger_open.lives, ledger_open.keys, ledger_open.payees, ledger_open.budgets);
-    RETURN QUERY SELECT 'block', '', ARRAY[nextval('holdfast.ledger_blocks') * 8192], NULL::bytea;
+    RETURN QUERY SELECT * FROM holdfast.ledger_rows(
+        all_owners, ledger_open.lives, ledger_open.keys, ledger_open.payees, all_budgets);
+    RETURN QUERY VALUES ('block', '', ARRAY[nextval('holdfast.ledger_blocks') * 8192], NULL::bytea);
     IF cardinality(ledger_open.in_doubt) > 0 THEN
         RETURN QUERY SELECT 'done', '', ARRAY[entry.entry_offset], NULL::bytea
           FROM holdfast.ledger_entries AS entry WHERE entry.entry_offset = ANY (ledger_open.in_doubt);
@@ -95,5 +143,7 @@ BEGIN
 END
 $$;
 
+REVOKE ALL ON FUNCTION holdfast.ledger_of_lives(text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.ledger_rows(text[], text[], text[], text[], text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ledger_look(text[], text[], text[], text[], text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ledger_open(text[], text[], text[], text[], text[], bigint[]) FROM PUBLIC;

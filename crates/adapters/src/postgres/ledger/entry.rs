@@ -1,12 +1,13 @@
 //! What was decided, in the database's own types: see `sql/0010_ledger_admit.sql`.
 
+use super::Settles;
 use crate::obligations::{late_id, line, same};
 use holdfast_domain::delivery::{Obligation, Part};
-use holdfast_domain::{Event, Place};
+use holdfast_domain::{Event, Place, Postings};
 use holdfast_engine::part::{Decided, LifeId, NewBudget, NewEntry};
 use holdfast_journal::JournalId;
 use postgres_types::ToSql;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The first link of every owner's chain.
 const NO_CHAIN: [u8; 32] = [0; 32];
@@ -29,14 +30,47 @@ pub(super) struct EntryRow {
     treasury: i64,
     body: Vec<u8>,
     chain: Vec<u8>,
-    owner_seen: i64,
-    payee_seen: i64,
-    life_previous: Option<i64>,
+}
+
+#[derive(Debug, ToSql)]
+#[postgres(name = "ledger_new_owner")]
+pub(super) struct OwnerRow {
+    owner: String,
+    seen: i64,
+    available: i64,
+    held: i64,
+    escrow: i64,
+    paid: i64,
+    revenue: i64,
+    treasury: i64,
     opens: i32,
+    entries: i64,
+    last_offset: i64,
+    last_at: i64,
+    chain: Vec<u8>,
+}
+
+#[derive(Debug, ToSql)]
+#[postgres(name = "ledger_new_life")]
+pub(super) struct LifeRow {
+    life: String,
+    seen: i64,
+    owner: String,
     state: &'static str,
-    life_held: i64,
+    held: i64,
     expires_at: Option<i64>,
     budgets: Vec<String>,
+    records: Vec<i64>,
+}
+
+#[derive(Debug, ToSql)]
+#[postgres(name = "ledger_new_payee")]
+pub(super) struct PayeeRow {
+    payee: String,
+    seen: i64,
+    paid: i64,
+    entries: i64,
+    last_offset: i64,
 }
 
 #[derive(Debug, ToSql)]
@@ -47,6 +81,7 @@ pub(super) struct BudgetRow {
     day: i64,
     today: i64,
     total: i64,
+    last_offset: i64,
 }
 
 #[derive(Debug, ToSql)]
@@ -58,9 +93,13 @@ pub(super) struct ObligationRow {
     payload: String,
 }
 
-/// All that is admitted together.
+/// All that is admitted together, each list by name, and the entries in order.
+#[derive(Default)]
 pub(super) struct Admission {
     pub(super) entries: Vec<EntryRow>,
+    pub(super) owners: Vec<OwnerRow>,
+    pub(super) lives: Vec<LifeRow>,
+    pub(super) payees: Vec<PayeeRow>,
     pub(super) budgets: Vec<BudgetRow>,
     pub(super) obligations: Vec<ObligationRow>,
 }
@@ -69,32 +108,43 @@ pub(super) struct Admission {
 #[derive(Debug)]
 pub(super) struct NotSayable;
 
+/// Whose books these are, and whether there is a peer.
+#[derive(Clone, Copy)]
+pub(super) struct Ledger {
+    pub(super) id: [u8; 16],
+    pub(super) settles: Settles,
+}
+
+/// What a batch's entries together do, by name.
+struct Sums {
+    owners: BTreeMap<String, OwnerRow>,
+    lives: BTreeMap<String, LifeRow>,
+    payees: BTreeMap<String, PayeeRow>,
+}
+
 impl Admission {
-    /// What is to be admitted. `chains` are the ends of the owners' chains when they were loaded, and `ledger` is whose it is.
+    /// What is to be admitted, with what is owed by it if there is a peer. `chains` are the ends of the owners' chains when they
+    /// were loaded.
     pub(super) fn of(
         decided: &Decided,
         mut chains: HashMap<String, Vec<u8>>,
-        ledger: [u8; 16],
+        ledger: Ledger,
     ) -> Result<Self, NotSayable> {
-        let owners: HashMap<&str, u64> = decided.owners.iter().map(|(id, last)| (id.as_str(), *last)).collect();
-        let payees: HashMap<&str, u64> = decided.payees.iter().map(|(id, last)| (id.as_str(), *last)).collect();
-        let mut admission = Self { entries: Vec::new(), budgets: Vec::new(), obligations: Vec::new() };
+        let mut sums = Sums::begin(decided, &mut chains)?;
+        let mut admission = Self::default();
         for entry in &decided.entries {
-            let owner = entry.record.event.owner();
-            let before = chains.get(owner.as_str()).map_or(NO_CHAIN.as_slice(), Vec::as_slice);
-            let chain = link(before, &entry.body);
-            let payee = entry.record.event.payee();
-            let seen = Seen {
-                owner: owners.get(owner.as_str()).copied().unwrap_or(0),
-                payee: payee.and_then(|payee| payees.get(payee.as_str()).copied()).unwrap_or(0),
-            };
-            admission.entries.push(EntryRow::of(entry, chain.clone(), seen)?);
-            chains.insert(owner.to_string(), chain);
-            admission.obligations.extend(owed(entry, ledger));
+            admission.entries.push(sums.add(entry)?);
+            if ledger.settles == Settles::Yes {
+                admission.obligations.extend(owed(entry, ledger.id));
+            }
         }
+        let last = decided.entries.last().map_or(0, |entry| entry.record.offset);
         for budget in &decided.budgets {
-            admission.budgets.push(BudgetRow::of(budget)?);
+            admission.budgets.push(BudgetRow::of(budget, last)?);
         }
+        admission.owners = sums.owners.into_values().collect();
+        admission.lives = sums.lives.into_values().collect();
+        admission.payees = sums.payees.into_values().collect();
         Ok(admission)
     }
 }
@@ -106,21 +156,71 @@ pub(super) fn link(before: &[u8], body: &[u8]) -> Vec<u8> {
     hasher.finalize().as_bytes().to_vec()
 }
 
-struct Seen {
-    owner: u64,
-    payee: u64,
-}
-
 fn signed(number: u64) -> Result<i64, NotSayable> {
     i64::try_from(number).map_err(|_| NotSayable)
 }
 
+fn add(sum: &mut i64, more: i64) -> Result<(), NotSayable> {
+    *sum = sum.checked_add(more).ok_or(NotSayable)?;
+    Ok(())
+}
+
+impl Sums {
+    fn begin(decided: &Decided, chains: &mut HashMap<String, Vec<u8>>) -> Result<Self, NotSayable> {
+        let mut sums = Self { owners: BTreeMap::new(), lives: BTreeMap::new(), payees: BTreeMap::new() };
+        for (owner, last) in &decided.owners {
+            let name = owner.to_string();
+            let chain = chains.remove(&name).unwrap_or_else(|| NO_CHAIN.to_vec());
+            sums.owners.insert(name.clone(), OwnerRow::nothing(name, signed(*last)?, chain));
+        }
+        for (payee, last) in &decided.payees {
+            let name = payee.to_string();
+            let row = PayeeRow { payee: name.clone(), seen: signed(*last)?, paid: 0, entries: 0, last_offset: 0 };
+            sums.payees.insert(name, row);
+        }
+        Ok(sums)
+    }
+
+    fn add(&mut self, entry: &NewEntry) -> Result<EntryRow, NotSayable> {
+        let row = self.owners.get_mut(entry.record.event.owner().as_str()).ok_or(NotSayable)?;
+        let chain = link(&row.chain, &entry.body);
+        let postings = entry.record.event.postings().map_err(|_| NotSayable)?;
+        let said = EntryRow::of(entry, &postings, chain)?;
+        row.add(&said, entry.life.map_or(0, |life| life.opens))?;
+        if let Some(payee) = &said.payee {
+            let row = self.payees.get_mut(payee).ok_or(NotSayable)?;
+            add(&mut row.paid, said.paid)?;
+            (row.entries, row.last_offset) = (row.entries + 1, said.entry_offset);
+        }
+        if let Some(life) = &said.life {
+            self.move_life(life, entry, said.entry_offset)?;
+        }
+        Ok(said)
+    }
+
+    fn move_life(&mut self, name: &str, entry: &NewEntry, offset: i64) -> Result<(), NotSayable> {
+        let after = entry.life.ok_or(NotSayable)?;
+        let record = &entry.record;
+        if !self.lives.contains_key(name) {
+            let seen = record.life_previous.map_or(Ok(0), |place| signed(place.pack()))?;
+            let budgets = record.event.budgets().iter().map(|budget| budget.id.to_string()).collect();
+            let (life, owner) = (name.to_owned(), record.event.owner().to_string());
+            let row = LifeRow { life, seen, owner, state: "", held: 0, expires_at: None, budgets, records: Vec::new() };
+            self.lives.insert(name.to_owned(), row);
+        }
+        let row = self.lives.get_mut(name).ok_or(NotSayable)?;
+        row.state = record.state.name();
+        row.held = signed(after.held.units())?;
+        row.expires_at = after.expires_at.map(|at| signed(at.millis())).transpose()?;
+        row.records.push(offset);
+        Ok(())
+    }
+}
+
 impl EntryRow {
-    fn of(entry: &NewEntry, chain: Vec<u8>, seen: Seen) -> Result<Self, NotSayable> {
+    fn of(entry: &NewEntry, postings: &Postings, chain: Vec<u8>) -> Result<Self, NotSayable> {
         let NewEntry { record, body, life, .. } = entry;
-        let postings = record.event.postings().map_err(|_| NotSayable)?;
         let change = |place| postings.at(place).units();
-        let (life_held, expires_at) = life.map_or((0, None), |life| (life.held.units(), life.expires_at));
         Ok(Self {
             entry_offset: signed(record.offset)?,
             at: signed(record.at.millis())?,
@@ -137,26 +237,53 @@ impl EntryRow {
             treasury: change(Place::Treasury),
             body: body.clone(),
             chain,
-            owner_seen: signed(seen.owner)?,
-            payee_seen: signed(seen.payee)?,
-            life_previous: record.life_previous.map(|place| signed(place.pack())).transpose()?,
-            opens: life.map_or(0, |life| life.opens),
-            state: record.state.name(),
-            life_held: signed(life_held)?,
-            expires_at: expires_at.map(|at| signed(at.millis())).transpose()?,
-            budgets: record.event.budgets().iter().map(|budget| budget.id.to_string()).collect(),
         })
     }
 }
 
+impl OwnerRow {
+    const fn nothing(owner: String, seen: i64, chain: Vec<u8>) -> Self {
+        Self {
+            owner,
+            seen,
+            available: 0,
+            held: 0,
+            escrow: 0,
+            paid: 0,
+            revenue: 0,
+            treasury: 0,
+            opens: 0,
+            entries: 0,
+            last_offset: 0,
+            last_at: 0,
+            chain,
+        }
+    }
+
+    fn add(&mut self, entry: &EntryRow, opens: i32) -> Result<(), NotSayable> {
+        add(&mut self.available, entry.available)?;
+        add(&mut self.held, entry.held)?;
+        add(&mut self.escrow, entry.escrow)?;
+        add(&mut self.paid, entry.paid)?;
+        add(&mut self.revenue, entry.revenue)?;
+        add(&mut self.treasury, entry.treasury)?;
+        self.opens += opens;
+        self.entries += 1;
+        (self.last_offset, self.last_at) = (entry.entry_offset, entry.at);
+        self.chain.clone_from(&entry.chain);
+        Ok(())
+    }
+}
+
 impl BudgetRow {
-    fn of(budget: &NewBudget) -> Result<Self, NotSayable> {
+    fn of(budget: &NewBudget, last: u64) -> Result<Self, NotSayable> {
         Ok(Self {
             budget: budget.id.to_string(),
             seen: signed(budget.last)?,
             day: signed(budget.used.day.number())?,
             today: signed(budget.used.today.units())?,
             total: signed(budget.used.total.units())?,
+            last_offset: signed(last)?,
         })
     }
 }

@@ -139,7 +139,7 @@ impl Lane {
             }
         };
         let in_doubt: Vec<i64> = doubts.iter().map(|(offset, _)| offset.cast_signed()).collect();
-        let round = session.round(requests, &in_doubt, self.shared.limits).await?;
+        let round = session.round(requests, &in_doubt, self.shared.rules).await?;
         self.shared.reached();
         Ok(round)
     }

@@ -31,6 +31,26 @@ pub const LANES: usize = 3;
 /// The most requests that wait.
 const WAITING_MAX: usize = 100_000;
 
+/// What a deployment decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Bounds.
+    pub limits: Limits,
+    /// Whether there is a peer.
+    pub settles: Settles,
+    /// How many connections decide: [`LANES`], unless told otherwise.
+    pub lanes: usize,
+}
+
+/// Whether there is a peer who is to be told of each charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settles {
+    /// What is committed is owed, by the same commit.
+    Yes,
+    /// Nobody is told.
+    No,
+}
+
 /// Something that went wrong on the way to the database, for the log and the counters.
 #[derive(Debug)]
 pub enum Trouble {
@@ -79,7 +99,7 @@ struct Shared {
     bell: Notify,
     waiting: AtomicUsize,
     stopping: AtomicBool,
-    limits: Limits,
+    rules: Rules,
     observer: Arc<dyn Observer>,
     is_reached: AtomicBool,
     overtaken: AtomicU64,
@@ -87,30 +107,25 @@ struct Shared {
 }
 
 impl PostgresLedger {
-    /// Connects to the books in `database`, whose schema is there, with `lanes` lanes.
+    /// Connects to the books in `database`, whose schema is there.
     ///
     /// # Errors
     /// If it cannot be reached, or has no ledger.
-    pub async fn open(
-        database: Database,
-        limits: Limits,
-        lanes: usize,
-        observer: Arc<dyn Observer>,
-    ) -> Result<Self, DatabaseError> {
+    pub async fn open(database: Database, rules: Rules, observer: Arc<dyn Observer>) -> Result<Self, DatabaseError> {
         let reader = Session::connect(&database).await?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             bell: Notify::new(),
             waiting: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
-            limits,
+            rules,
             observer,
             is_reached: AtomicBool::new(true),
             overtaken: AtomicU64::new(0),
             in_doubt: AtomicU64::new(0),
         });
         let lane = |_| tokio::spawn(lane::run(Arc::clone(&shared), database.clone()));
-        let lanes = (0..lanes.max(1)).map(lane).collect();
+        let lanes = (0..rules.lanes.max(1)).map(lane).collect();
         Ok(Self { shared, database, reader: tokio::sync::Mutex::new(Some(Arc::new(reader))), lanes })
     }
 
@@ -136,7 +151,7 @@ impl PostgresLedger {
 
     /// Looks at what is wanted as it stands. Sums and lists over all are asked for by their own functions.
     pub async fn look<T>(&self, wanted: &Wanted, look: impl FnOnce(&View<'_>) -> T) -> Result<T, Refusal> {
-        let part: Part = self.read(async |session| session.look(wanted, self.shared.limits).await).await??;
+        let part: Part = self.read(async |session| session.look(wanted, self.shared.rules.limits).await).await??;
         Ok(part.look(look))
     }
 

@@ -1,6 +1,7 @@
 //! One connection that decides: a round opens what its requests look at, decides them, and has what came of it admitted.
 
-use super::entry::{Admission, BudgetRow, EntryRow, ObligationRow};
+use super::Rules;
+use super::entry::{Admission, Ledger};
 use super::rows::{Opened, names};
 use crate::postgres::{Database, DatabaseError};
 use holdfast_engine::part::{Part, Wanted};
@@ -62,7 +63,7 @@ impl Session {
         let six = [text.clone(), text.clone(), text.clone(), text.clone(), text, Type::INT8_ARRAY];
         let open = client.prepare_typed("SELECT * FROM holdfast.ledger_open($1, $2, $3, $4, $5, $6)", &six).await?;
         let look = client.prepare_typed("SELECT * FROM holdfast.ledger_look($1, $2, $3, $4, $5)", &five).await?;
-        let admit = client.prepare("SELECT holdfast.ledger_admit($1, $2, $3)").await?;
+        let admit = client.prepare("SELECT holdfast.ledger_admit($1, $2, $3, $4, $5, $6)").await?;
         let identity = client.query_one("SELECT uuid_send(ledger_id) FROM holdfast.ledger_identity", &[]).await?;
         let ledger = <[u8; 16]>::try_from(identity.get::<_, &[u8]>(0))
             .map_err(|_| DatabaseError::Failed("the ledger's id is not one".to_owned()))?;
@@ -90,7 +91,7 @@ impl Session {
 
     /// Decides `requests`, in order, and has it admitted. `in_doubt` are the first offsets of earlier rounds with the same
     /// requests whose end is not known.
-    pub(super) async fn round(&self, requests: &[&Request], in_doubt: &[i64], limits: Limits) -> Result<Round, Failed> {
+    pub(super) async fn round(&self, requests: &[&Request], in_doubt: &[i64], rules: Rules) -> Result<Round, Failed> {
         let wanted = Wanted::by(requests.iter().copied());
         let rows = self.open(&wanted, in_doubt).await?;
         let opened = match Opened::read(&rows) {
@@ -101,7 +102,7 @@ impl Session {
             return self.leave(Ok(Round::Admitted(offset))).await;
         }
         let (chains, offset) = (opened.chains, opened.rows.first_offset);
-        let decided = Part::new(opened.rows, limits).and_then(|mut part| {
+        let decided = Part::new(opened.rows, rules.limits).and_then(|mut part| {
             let answers: Vec<Answer> = requests.iter().map(|request| part.decide(request)).collect();
             Ok((answers, part.decided()?))
         });
@@ -112,7 +113,7 @@ impl Session {
         if decided.entries.is_empty() {
             return self.leave(Ok(Round::Answered(answers))).await;
         }
-        let Ok(admission) = Admission::of(&decided, chains, self.ledger) else {
+        let Ok(admission) = Admission::of(&decided, chains, Ledger { id: self.ledger, settles: rules.settles }) else {
             return self.leave(Err(Failed::Refused("a number is out of range".to_owned()))).await;
         };
         self.admit(admission, offset, answers).await
@@ -132,10 +133,8 @@ impl Session {
 
     /// Admits and commits: one way there and back. Once both are on their way, only their answers say what became of it.
     async fn admit(&self, admission: Admission, offset: u64, answers: Vec<Answer>) -> Result<Round, Failed> {
-        let Admission { entries, budgets, obligations } = admission;
-        let (entries, budgets, obligations): (&[EntryRow], &[BudgetRow], &[ObligationRow]) =
-            (&entries, &budgets, &obligations);
-        let admission: [&(dyn ToSql + Sync); 3] = [&entries, &budgets, &obligations];
+        let Admission { entries, owners, lives, payees, budgets, obligations } = admission;
+        let admission: [&(dyn ToSql + Sync); 6] = [&entries, &owners, &lives, &payees, &budgets, &obligations];
         failpoint::pass("ledger.before_admit");
         let (admitted, committed) =
             tokio::join!(self.client.query(&self.admit, &admission), self.client.batch_execute("COMMIT"));

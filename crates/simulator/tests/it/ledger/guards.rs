@@ -45,13 +45,18 @@ async fn what_was_decided_on_an_older_book_is_not_admitted() {
     done(&node, mint("alice", 1_000, "m1")).await;
     done(&node, reserve("alice", "c1", 100)).await;
     // An entry as a node would write it that has not seen the last one.
-    let entry = |owner_seen: &str, life: &str, previous: &str| {
+    let chain = "decode(repeat('00', 32), 'hex')";
+    let release = |owner_seen: &str, life: &str, seen: &str, returned: u64| {
         format!(
             "SELECT holdfast.ledger_admit(ARRAY[ROW(99999999, 1, 'billing_release', 'alice', {life}, NULL, NULL, \
-             100, -100, 0, 0, 0, 0, '\\x00', decode(repeat('00', 32), 'hex'), {owner_seen}, 0, {previous}, -1, 'RELEASED', 0, \
-             NULL, '{{}}')::holdfast.ledger_new_entry], '{{}}', '{{}}')"
+             100, -100, 0, 0, 0, 0, '\\x00', {chain})::holdfast.ledger_new_entry], \
+             ARRAY[ROW('alice', {owner_seen}, {returned}, -{returned}, 0, 0, 0, 0, -1, 1, 99999999, 1, {chain})\
+             ::holdfast.ledger_new_owner], \
+             ARRAY[ROW({life}, {seen}, 'alice', 'RELEASED', 0, NULL, '{{}}', '{{99999999}}')::holdfast.ledger_new_life], \
+             '{{}}', '{{}}', '{{}}')"
         )
     };
+    let entry = |owner_seen: &str, life: &str, seen: &str| release(owner_seen, life, seen, 100);
     let last = "(SELECT last_offset FROM holdfast.ledger_owners)";
     let of_life = "(SELECT records[1] FROM holdfast.ledger_lives)";
     assert_eq!(refused(&world, &entry("1", "'c:c1'", of_life)).await, "P7101");
@@ -62,7 +67,8 @@ async fn what_was_decided_on_an_older_book_is_not_admitted() {
         "23514",
         "an owner who is there is not made anew"
     );
-    assert_eq!(refused(&world, &entry(last, "'c:c1'", "NULL")).await, "23505", "a charge is not begun twice");
+    assert_eq!(refused(&world, &entry(last, "'c:c1'", "0")).await, "23505", "a charge is not begun twice");
+    assert_eq!(refused(&world, &release(last, "'c:c1'", of_life, 90)).await, "P7102", "balances are what entries say");
     assert_eq!(world.number("SELECT count(*) FROM holdfast.ledger_entries").await, 2);
     world.admin.batch_execute(&entry(last, "'c:c1'", of_life)).await.unwrap();
     assert_eq!(world.number("SELECT available FROM holdfast.ledger_owners").await, 1_000);

@@ -3,7 +3,7 @@
 mod guards;
 mod nodes;
 
-use holdfast_adapters::postgres::ledger::{LANES, Observer, Trouble};
+use holdfast_adapters::postgres::ledger::{LANES, Observer, Rules, Settles, Trouble};
 use holdfast_adapters::postgres::{self, Database, PostgresLedger};
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{Budgets, CreditUnit, Key};
@@ -49,7 +49,8 @@ impl World {
 
     pub(crate) async fn node_at(&self, url: &str, heard: Arc<Heard>) -> PostgresLedger {
         let database = Database::at(url, None).unwrap();
-        PostgresLedger::open(database, Limits { open_holds: OPEN_HOLDS_MAX }, LANES, heard).await.unwrap()
+        let rules = Rules { limits: Limits { open_holds: OPEN_HOLDS_MAX }, settles: Settles::Yes, lanes: LANES };
+        PostgresLedger::open(database, rules, heard).await.unwrap()
     }
 
     pub(crate) async fn number(&self, sql: &str) -> i64 {
