@@ -5,10 +5,12 @@ pub mod journal;
 pub mod line;
 mod memory;
 mod notices;
+pub mod postgres;
 pub mod redis;
 
 pub use failover::Failover;
 pub use journal::JournalStore;
 pub use memory::MemoryStore;
 pub use notices::{Notice, Notices, StandardError};
+pub use postgres::PostgresStore;
 pub use redis::RedisStore;

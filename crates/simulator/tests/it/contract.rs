@@ -2,6 +2,7 @@
 
 mod journal;
 
+use crate::postgres_world::Outbox;
 use crate::redis_world::{redis_at, temp_dir};
 use holdfast_adapters::SystemClock;
 use holdfast_adapters::obligations::{Failover, MemoryStore, StandardError};
@@ -53,4 +54,16 @@ async fn obligations_in_redis_with_memory_behind_it() {
     let clock = Arc::new(SystemClock::start());
     let store = Failover::new(redis_at(&server.url()), clock, Arc::new(StandardError));
     obligations::all(&Arc::new(store)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn obligations_in_postgresql() {
+    let outbox = Outbox::new().await;
+    obligations::all(&Arc::new(outbox.store())).await.unwrap();
+    let left = "SELECT count(*) FROM holdfast.payment_outbox_queue UNION ALL SELECT count(*) FROM holdfast.payment_outbox_dead_letters";
+    assert_eq!(outbox.ask(left).await, [["0"], ["0"]]);
+    assert_eq!(
+        outbox.ask("SELECT note, resolved_by FROM holdfast.payment_outbox_resolutions").await,
+        [["paid by hand", "node"]]
+    );
 }

@@ -9,6 +9,7 @@ mod invariants;
 mod outbox;
 mod peer;
 mod planted;
+mod postgres_world;
 mod redis_faults;
 mod redis_leases;
 mod redis_world;
