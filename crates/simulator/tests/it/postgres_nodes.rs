@@ -125,7 +125,7 @@ async fn two_nodes_tell_each_obligation_once_whoever_put_it() {
     for node in nodes {
         assert_eq!(node.stop().await, Vec::<String>::new());
     }
-    let book = book.0.lock().unwrap();
+    let book = book.0.lock().unwrap().clone();
     assert_eq!(book.len(), usize::try_from(COUNT).unwrap(), "none is lost");
     assert!(book.values().all(|times| *times == 1), "none is told twice");
     let workers = outbox.ask("SELECT worker_id FROM holdfast.payment_outbox_attempts GROUP BY 1 ORDER BY 1").await;
