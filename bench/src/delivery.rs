@@ -33,11 +33,16 @@ pub const OURS: &str = "redis";
 type Measure = fn(u32, &Path, &Plan) -> Result<Figures, BenchError>;
 
 /// Who takes part, in the order they take turns.
-const SUBJECTS: [(&str, &str, Measure); 4] = [
+const SUBJECTS: [(&str, &str, Measure); 5] = [
     ("memory", "in this process; a restart loses it", store::memory),
     ("journal", "in this process; a put is a reserve and a commit, durable", journal::in_engine),
     ("streams", "plain XADD, XREADGROUP and XACK; appendfsync always", streams::in_redis),
     (OURS, "one Lua script per operation; appendfsync always", store::redis),
+    (
+        "postgres",
+        "the payment outbox, one function per operation; every attempt is on record for ever",
+        store::postgres,
+    ),
 ];
 
 const fn pending(pace: Pace) -> [u32; 2] {

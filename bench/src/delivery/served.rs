@@ -7,7 +7,9 @@ use crate::latency::Latencies;
 use crate::plan::Plan;
 use crate::servers::holdfast::Served;
 use crate::servers::line::{Line, commit, mint, reserve};
+use crate::servers::postgres::Cluster;
 use crate::servers::redis::Redis;
+use holdfast_adapters::postgres;
 use holdfast_simulator::peer::{Options, Peer};
 use std::fs;
 use std::path::Path;
@@ -25,10 +27,11 @@ pub(super) enum Mode {
     Memory,
     Journal,
     Redis,
+    Postgres,
 }
 
 impl Mode {
-    pub(super) const ALL: [Self; 4] = [Self::NoPeer, Self::Memory, Self::Journal, Self::Redis];
+    pub(super) const ALL: [Self; 5] = [Self::NoPeer, Self::Memory, Self::Journal, Self::Redis, Self::Postgres];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -36,6 +39,7 @@ impl Mode {
             Self::Memory => "memory",
             Self::Journal => "journal",
             Self::Redis => "redis",
+            Self::Postgres => "postgres",
         }
     }
 }
@@ -50,10 +54,12 @@ pub(super) struct Figures {
 /// Commits one by one for a while, and then so many `charges` as fast as they go.
 pub(super) fn measure(mode: Mode, charges: u64, dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
     let peer = Peer::start(Options::honest()).map_err(BenchError::io("start a peer"))?;
-    let redis_dir = dir.join("redis");
-    fs::create_dir(&redis_dir).map_err(BenchError::io("make a directory"))?;
-    let redis = if mode == Mode::Redis { Some(Redis::start(&redis_dir)?) } else { None };
-    let store = redis.as_ref().map_or_else(|| mode.name().to_owned(), Redis::url);
+    let store_dir = dir.join("store");
+    fs::create_dir(&store_dir).map_err(BenchError::io("make a directory"))?;
+    let redis = if mode == Mode::Redis { Some(Redis::start(&store_dir)?) } else { None };
+    let cluster = if mode == Mode::Postgres { Some(migrated(&store_dir)?) } else { None };
+    let url = redis.as_ref().map(Redis::url).or_else(|| cluster.as_ref().map(Cluster::url));
+    let store = url.unwrap_or_else(|| mode.name().to_owned());
     let settings = [("HOLDFAST_PEER_URL", peer.url.as_str()), ("HOLDFAST_BILLING_OBLIGATIONS", store.as_str())];
     let settings = if mode == Mode::NoPeer { &[][..] } else { &settings[..] };
     let served = Served::start(dir, &dir.join("data"), settings)?;
@@ -84,6 +90,16 @@ pub(super) fn measure(mode: Mode, charges: u64, dir: &Path, plan: &Plan) -> Resu
     reached(&peer, pairs + charges)?;
     let delivered_per_second = Some(charges as f64 / began.elapsed().as_secs_f64());
     Ok(Figures { commit, delivered_per_second })
+}
+
+/// A cluster with the payment outbox in it.
+fn migrated(dir: &Path) -> Result<Cluster, BenchError> {
+    let cluster = Cluster::start(dir)?;
+    block_on(async {
+        let migrated = postgres::migrate(&mut cluster.connect().await?, &postgres::ALL).await;
+        migrated.map(drop).map_err(|error| BenchError::NotApplied(error.to_string()))
+    })?;
+    Ok(cluster)
 }
 
 /// Waits until the peer was told of so many charges.

@@ -4,10 +4,12 @@ use super::block_on;
 use super::measure::{Figures, Filled, Queue, WORKERS, measure};
 use crate::error::BenchError;
 use crate::plan::Plan;
+use crate::servers::postgres::Cluster;
 use crate::servers::redis::Redis;
 use holdfast_adapters::SystemClock;
 use holdfast_adapters::obligations::redis::{Address, Limits, PREFIX};
-use holdfast_adapters::obligations::{MemoryStore, RedisStore, StandardError};
+use holdfast_adapters::obligations::{MemoryStore, PostgresStore, RedisStore, StandardError};
+use holdfast_adapters::postgres::{self, Database};
 use holdfast_domain::Span;
 use holdfast_domain::delivery::Obligation;
 use holdfast_engine::obligations::{Lease, ObligationStore, Outcome, StoreFailed};
@@ -18,6 +20,9 @@ use std::time::Duration;
 const LEASE: Span = Span::from_secs(60);
 /// A sync of a busy disk takes longer than a gateway would wait.
 const LIMITS: Limits = Limits { connect_within: Duration::from_secs(60), reply_within: Duration::from_secs(60) };
+
+const POOL: postgres::Limits =
+    postgres::Limits { connections: 2, connect_within: LIMITS.connect_within, answer_within: LIMITS.reply_within };
 
 /// Measures the store in memory.
 pub(super) fn memory(pending: u32, _dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
@@ -39,6 +44,22 @@ pub(super) fn redis(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, Be
         let filled = Filled::fill((0..WORKERS).map(connected).collect(), pending, plan).await?;
         server.rewrite_log().await?;
         filled.measure(plan).await
+    })
+}
+
+/// Measures the store in a PostgreSQL of its own.
+pub(super) fn postgres(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
+    let cluster = Cluster::start(dir)?;
+    let unusable = |error: postgres::DatabaseError| BenchError::NotApplied(error.to_string());
+    let database = Database::at(&cluster.url(), None).map_err(unusable)?;
+    let clock = Arc::new(SystemClock::start());
+    let connected = |_| {
+        let (database, clock) = (database.clone(), Arc::clone(&clock));
+        Stored(Arc::new(PostgresStore::new(database, POOL, clock, Arc::new(StandardError))))
+    };
+    block_on(async {
+        postgres::migrate(&mut cluster.connect().await?, &postgres::ALL).await.map_err(unusable)?;
+        measure((0..WORKERS).map(connected).collect(), pending, plan).await
     })
 }
 

@@ -17,7 +17,7 @@ use std::future::Future;
 pub struct LeaseToken(pub u128);
 
 /// A claim on one obligation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// On what.
     pub id: ObligationId,

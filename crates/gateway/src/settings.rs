@@ -77,12 +77,17 @@ pub(crate) const PEER: [Known; 12] = [
 ];
 
 /// Every setting about settling charges.
-pub(crate) const BILLING: [Known; 3] = [
+pub(crate) const BILLING: [Known; 4] = [
     known("HOLDFAST_BILLING_REQUIRE_PEER", "false", "true: new paid work is refused while the peer is away"),
     known(
         "HOLDFAST_BILLING_OBLIGATIONS",
         "\"journal\"",
-        "where what it is to be told waits: journal, memory or redis://HOST:PORT",
+        "where what it is to be told waits: journal, memory, redis://HOST:PORT or postgres://USER@HOST/DATABASE",
+    ),
+    known(
+        "HOLDFAST_BILLING_OBLIGATIONS_CA",
+        "\"\"",
+        "a PEM file of the authority that signed that PostgreSQL's certificate, if no public one did",
     ),
     known(
         "HOLDFAST_BILLING_OBLIGATIONS_PREFIX",

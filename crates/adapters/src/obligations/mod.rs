@@ -6,6 +6,7 @@ pub mod journal;
 pub mod line;
 mod memory;
 mod notices;
+pub mod postgres;
 pub mod redis;
 
 pub use failover::Failover;
@@ -13,4 +14,5 @@ pub(crate) use id::{late_id, same};
 pub use journal::JournalStore;
 pub use memory::MemoryStore;
 pub use notices::{Notice, Notices, StandardError};
+pub use postgres::PostgresStore;
 pub use redis::RedisStore;

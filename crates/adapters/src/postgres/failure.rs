@@ -35,6 +35,17 @@ pub enum DatabaseError {
         /// The newest that we know.
         known: i32,
     },
+    /// The schema is not there, or lacks migrations.
+    #[error("the schema has migration {found}, and this program needs them up to {needed}")]
+    SchemaOlder {
+        /// The newest that was applied; 0 if there is none.
+        found: i32,
+        /// The newest that we know.
+        needed: i32,
+    },
+    /// The user may not do what it is to do.
+    #[error("the database's user may not act as {0}")]
+    Forbidden(String),
     /// A migration that was applied is not the one that we have.
     #[error("migration {version} ({name}) was applied in another form than this program has")]
     MigrationChanged {
@@ -68,6 +79,8 @@ impl DatabaseError {
             Self::Unreachable(_) => "DATABASE_UNREACHABLE",
             Self::TooOld { .. } => "DATABASE_TOO_OLD",
             Self::SchemaNewer { .. } => "SCHEMA_NEWER",
+            Self::SchemaOlder { .. } => "SCHEMA_OLDER",
+            Self::Forbidden(_) => "DATABASE_FORBIDDEN",
             Self::MigrationChanged { .. } => "MIGRATION_CHANGED",
             Self::MigrationFailed { .. } => "MIGRATION_FAILED",
             Self::Failed(_) => "DATABASE_FAILED",
@@ -88,6 +101,10 @@ impl DatabaseError {
             }
             Self::TooOld { .. } => "move to a newer PostgreSQL first",
             Self::SchemaNewer { .. } => "use the newer holdfast; nothing has been changed",
+            Self::SchemaOlder { .. } => "run `holdfast migrate` on that database, then start again",
+            Self::Forbidden(_) => {
+                "as an administrator: GRANT symphony_ingest, symphony_executor, symphony_admin TO that user"
+            }
             Self::MigrationChanged { .. } => {
                 "use the holdfast that applied it or a newer one; an applied migration never changes, a new one follows"
             }
@@ -97,7 +114,7 @@ impl DatabaseError {
     }
 
     /// What the database said, with its own hint: `tokio_postgres` prints only "db error".
-    pub(in crate::postgres) fn said(error: &tokio_postgres::Error) -> String {
+    pub(crate) fn said(error: &tokio_postgres::Error) -> String {
         let Some(refusal) = error.as_db_error() else {
             return error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
         };

@@ -3,6 +3,7 @@
 use crate::terminal;
 use holdfast_adapters::obligations::redis::Persistence;
 use holdfast_adapters::obligations::{Notice, Notices, line};
+use holdfast_adapters::postgres::DatabaseError;
 use holdfast_domain::delivery::{CircuitState, Obligation};
 use holdfast_engine::obligations::{Claimed, StoreFailed};
 
@@ -74,6 +75,18 @@ pub(super) fn persistence(said: &Persistence) {
     if let Some(advice) = said.advice() {
         terminal::note(&format!("[billing-finalize] {advice}"));
     }
+}
+
+/// Obligations are in a PostgreSQL that answers, at the start.
+pub(super) fn in_postgres() {
+    terminal::note("[billing-finalize] DLQ store: postgres");
+}
+
+/// The database of obligations is not there at the start.
+pub(super) fn away(error: &DatabaseError) {
+    terminal::note(&format!(
+        "[billing-finalize] DLQ store: postgres, which is away: {error}; charges wait in the journal until it answers"
+    ));
 }
 
 /// The circuit before the peer changed.

@@ -22,8 +22,9 @@ use crate::failure::Failure;
 use crate::identity::Identity;
 use crate::node::Node;
 use holdfast_adapters::obligations::redis::Limits;
-use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, RedisStore};
+use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, PostgresStore, RedisStore};
 use holdfast_adapters::peer::{HttpPeer, Sign};
+use holdfast_adapters::postgres;
 use holdfast_domain::Label;
 use holdfast_domain::delivery::Chance;
 use holdfast_engine::Clock;
@@ -87,6 +88,7 @@ impl Settlement {
         let (journal, follower) = JournalStore::open(data, node.journal_end(), entries, Arc::clone(&clock), bell)?;
         node.follow(follower);
         let store = Arc::new(open(&settings.store, journal, &clock));
+        runtime.block_on(store.check())?;
         let circuit = Arc::new(CircuitView::new(settings.circuit, Arc::clone(&clock)));
         let numbers = Arc::new(Numbers::default());
         let observer =
@@ -159,6 +161,11 @@ fn open(choice: &StoreChoice, journal: JournalStore, clock: &Arc<dyn Clock>) -> 
             let redis = RedisStore::new(address.clone(), prefix, Limits::USUAL, Arc::clone(clock), notes());
             let redis = Failover::new(redis, Arc::clone(clock), notes());
             Store::Redis(Box::new(Elsewhere::new(redis, journal)))
+        }
+        StoreChoice::Postgres(database) => {
+            let (database, notes) = ((**database).clone(), Arc::new(log::Notes));
+            let store = PostgresStore::new(database, postgres::Limits::USUAL, Arc::clone(clock), notes);
+            Store::Postgres(Box::new(Elsewhere::new(store, journal)))
         }
     }
 }

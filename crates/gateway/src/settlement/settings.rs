@@ -2,11 +2,14 @@
 
 use crate::failure::Failure;
 use crate::settings::Said;
+use holdfast_adapters::obligations::postgres::ATTEMPTS_MAX;
 use holdfast_adapters::obligations::redis::{Address, PREFIX};
 use holdfast_adapters::peer::{PeerRefused, PeerSettings, PrivateAddresses};
+use holdfast_adapters::postgres::Database;
 use holdfast_domain::Span;
 use holdfast_domain::delivery::{CircuitPolicy, Schedule};
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 /// Everything that can be said about settling with the peer.
@@ -31,6 +34,8 @@ pub(crate) enum StoreChoice {
     Memory,
     /// In Redis, under keys that begin with the prefix. Boxed, because the others are nothing beside it.
     Redis(Box<(Address, String)>),
+    /// In the payment outbox of a PostgreSQL database.
+    Postgres(Box<Database>),
 }
 
 impl fmt::Debug for StoreChoice {
@@ -45,6 +50,7 @@ impl StoreChoice {
             Self::Journal => "journal",
             Self::Memory => "memory",
             Self::Redis(_) => "redis",
+            Self::Postgres(_) => "postgres",
         }
     }
 }
@@ -76,6 +82,7 @@ impl SettlementSettings {
             require_peer: flag(said, "HOLDFAST_BILLING_REQUIRE_PEER")?,
             store: store(said)?,
         };
+        settings.check_schedule()?;
         if url.is_none() {
             return settings.refuse_if_required();
         }
@@ -86,6 +93,28 @@ impl SettlementSettings {
     /// Whether the peer can be told anything there.
     fn checked(&self) -> Result<(), Failure> {
         self.peer.check().map_err(|refused| self.refused(&refused))
+    }
+
+    /// Whether the store gives up when the schedule does.
+    fn check_schedule(&self) -> Result<(), Failure> {
+        if !matches!(self.store, StoreChoice::Postgres(_)) {
+            return Ok(());
+        }
+        let refused = |name: &str, value: u64, allowed: String| {
+            Err(Failure::Setting { name: name.to_owned(), value: value.to_string(), allowed })
+        };
+        let attempts = self.schedule.attempts_max();
+        if attempts > ATTEMPTS_MAX {
+            let allowed = format!("fewer than {ATTEMPTS_MAX} where obligations are in PostgreSQL, which gives up then");
+            let pauses = u64::try_from(attempts.saturating_sub(1)).unwrap_or(u64::MAX);
+            return refused("the number of pauses in peer.retry_quick_ms and peer.retry_slow_ms", pauses, allowed);
+        }
+        if self.schedule.age_min > Span::from_millis(0) {
+            let allowed =
+                format!("0 where obligations are in PostgreSQL, which gives up after {ATTEMPTS_MAX} attempts");
+            return refused("peer.retry_age_min_s", self.schedule.age_min.millis() / 1_000, allowed);
+        }
+        Ok(())
     }
 
     /// Why nothing can be told there.
@@ -131,12 +160,17 @@ fn store(said: &Said) -> Result<StoreChoice, Failure> {
     match name.as_deref() {
         None | Some("journal") => Ok(StoreChoice::Journal),
         Some("memory") => Ok(StoreChoice::Memory),
+        Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+            let authorities = said.text("HOLDFAST_BILLING_OBLIGATIONS_CA")?.filter(|file| !file.is_empty());
+            let database = Database::at(url, authorities.as_deref().map(Path::new))?;
+            Ok(StoreChoice::Postgres(Box::new(database)))
+        }
         Some(url) => {
             let address = Address::parse(url).map_err(|error| Failure::Setting {
                 name: "billing.obligations".to_owned(),
                 // It may have a password in it.
                 value: url.split("://").next().unwrap_or_default().chars().take(20).collect(),
-                allowed: format!("journal, memory, or the URL of a Redis ({error})"),
+                allowed: format!("journal, memory, postgres://…, or the URL of a Redis ({error})"),
             })?;
             Ok(StoreChoice::Redis(Box::new((address, prefix))))
         }

@@ -5,7 +5,9 @@
 //! put again, and what the journal owes no more is not told, whatever that store still has.
 
 use super::log;
-use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, RedisStore};
+use crate::failure::Failure;
+use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, PostgresStore, RedisStore};
+use holdfast_adapters::postgres::DatabaseError;
 use holdfast_domain::delivery::Obligation;
 use holdfast_domain::{Label, ObligationId, Reason, Span, Timestamp};
 use holdfast_engine::dispatcher::Bell;
@@ -30,6 +32,7 @@ pub(crate) enum Store {
     Memory(Box<Elsewhere<MemoryStore>>),
     /// With memory in its place while it is away.
     Redis(Box<Elsewhere<Failover<RedisStore>>>),
+    Postgres(Box<Elsewhere<PostgresStore>>),
 }
 
 /// A store beside the journal.
@@ -180,6 +183,10 @@ pub(super) async fn forward(store: Arc<Store>, owed: Arc<Bell>, due: Arc<Bell>, 
             }
             elsewhere.forward_all(&owed, &due, stopping).await;
         }
+        Store::Postgres(elsewhere) => {
+            let waking = elsewhere.store.wake(&due, stopping.clone());
+            tokio::join!(waking, elsewhere.forward_all(&owed, &due, stopping));
+        }
     }
 }
 
@@ -201,24 +208,41 @@ macro_rules! delegate {
                 let $store = &elsewhere.store;
                 $act
             }
+            Store::Postgres(elsewhere) => {
+                let $store = &elsewhere.store;
+                $act
+            }
         }
     };
 }
 
 impl Store {
+    /// Looks whether the store can be used at all, before anything is served. One that is away now may come: what is owed waits
+    /// in the journal, and the store is looked at when it is there.
+    pub(super) async fn check(&self) -> Result<(), Failure> {
+        let Self::Postgres(elsewhere) = self else { return Ok(()) };
+        match elsewhere.store.check().await {
+            Ok(()) => log::in_postgres(),
+            Err(away @ DatabaseError::Unreachable(_)) => log::away(&away),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
     /// How many the journal owes, whichever store they are told from. Never waits.
     pub(crate) fn owed(&self) -> Count {
         match self {
             Self::Journal(store) => store.counted(),
             Self::Memory(elsewhere) => elsewhere.owed.counted(),
             Self::Redis(elsewhere) => elsewhere.owed.counted(),
+            Self::Postgres(elsewhere) => elsewhere.owed.counted(),
         }
     }
 
     /// Whether Redis has said that it writes everything to its disk; `None` where there is no Redis, or it does not say.
     pub(crate) async fn aof_verified(&self) -> Option<bool> {
         match self {
-            Self::Journal(_) | Self::Memory(_) => None,
+            Self::Journal(_) | Self::Memory(_) | Self::Postgres(_) => None,
             Self::Redis(elsewhere) if elsewhere.store.is_degraded() => None,
             Self::Redis(elsewhere) => elsewhere.store.durable_store().persistence().await.ok()?.aof_verified(),
         }
@@ -239,6 +263,7 @@ impl ObligationStore for Store {
             Self::Journal(store) => store.claim_ready(worker, limit, lease).await,
             Self::Memory(elsewhere) => elsewhere.claim_ready(worker, limit, lease).await,
             Self::Redis(elsewhere) => elsewhere.claim_ready(worker, limit, lease).await,
+            Self::Postgres(elsewhere) => elsewhere.claim_ready(worker, limit, lease).await,
         }
     }
 
@@ -247,6 +272,7 @@ impl ObligationStore for Store {
             Self::Journal(store) => store.complete(completed).await,
             Self::Memory(elsewhere) => elsewhere.complete(completed).await,
             Self::Redis(elsewhere) => elsewhere.complete(completed).await,
+            Self::Postgres(elsewhere) => elsewhere.complete(completed).await,
         }
     }
 
@@ -283,6 +309,7 @@ impl ObligationStore for Store {
             Self::Journal(store) => store.resolve(id, note).await,
             Self::Memory(elsewhere) => elsewhere.resolve(id, note).await,
             Self::Redis(elsewhere) => elsewhere.resolve(id, note).await,
+            Self::Postgres(elsewhere) => elsewhere.resolve(id, note).await,
         }
     }
 

@@ -28,6 +28,7 @@ mod obligations;
 mod prices;
 mod serving;
 mod settlement;
+mod settlement_postgres;
 mod settlement_redis;
 mod settlement_world;
 mod setup;

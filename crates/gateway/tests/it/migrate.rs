@@ -1,6 +1,7 @@
 //! `holdfast migrate` on a real PostgreSQL.
 
 use crate::world::World;
+use holdfast_adapters::postgres::ALL;
 use holdfast_simulator::servers::PostgresServer;
 use serde_json::Value;
 
@@ -15,11 +16,11 @@ fn the_schema_is_brought_up_to_date_once_and_shown() {
     let server = PostgresServer::start(dir.path()).unwrap();
     let url = server.url("postgres");
     let before = world.json(&["migrate", "--database-url", &url, "--dry-run"]);
-    assert_eq!(states(&before), ["missing"; 7]);
+    assert_eq!(states(&before), ["missing"; ALL.len()]);
     let table = world.ok(&["migrate", "--database-url", &url]);
     assert!(table.starts_with("version  name"), "{table}");
     assert!(table.lines().any(|line| line.contains("outbox_claim") && line.contains("applied")), "{table}");
-    assert_eq!(states(&world.json(&["migrate", "--database-url", &url])), ["there"; 7]);
+    assert_eq!(states(&world.json(&["migrate", "--database-url", &url])), ["there"; ALL.len()]);
     assert!(!world.data().exists(), "it needs no data directory");
 }
 

@@ -3,6 +3,7 @@
 mod journal;
 mod ledgers;
 
+use crate::postgres_world::Outbox;
 use crate::redis_world::{redis_at, temp_dir};
 use holdfast_adapters::SystemClock;
 use holdfast_adapters::obligations::{Failover, MemoryStore, StandardError};
@@ -99,4 +100,16 @@ async fn the_ledgers_suite_catches_every_planted_fault() {
         let mixed = ledger::mixed(Faulty::open(data.path(), &clock, fault), clock, 1, 2).await;
         assert!(mixed.is_err(), "{fault:?}: {mixed:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn obligations_in_postgresql() {
+    let outbox = Outbox::new().await;
+    obligations::all(&Arc::new(outbox.store())).await.unwrap();
+    let left = "SELECT count(*) FROM holdfast.payment_outbox_queue UNION ALL SELECT count(*) FROM holdfast.payment_outbox_dead_letters";
+    assert_eq!(outbox.ask(left).await, [["0"], ["0"]]);
+    assert_eq!(
+        outbox.ask("SELECT note, resolved_by FROM holdfast.payment_outbox_resolutions").await,
+        [["paid by hand", "node"]]
+    );
 }

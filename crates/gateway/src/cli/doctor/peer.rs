@@ -2,7 +2,9 @@
 
 use super::Finding;
 use crate::config::FileConfig;
+use crate::failure::Failure;
 use crate::settlement::{SettlementSettings, StoreChoice};
+use holdfast_adapters::postgres::{self, Database, Limits, Pool};
 use reqwest::{Client, redirect};
 use std::time::Duration;
 use tokio::runtime::Builder;
@@ -15,7 +17,7 @@ pub(super) fn check(config: &FileConfig, online: bool) -> Vec<Finding> {
     match config.said().and_then(|said| SettlementSettings::read(&said)) {
         Err(failure) => vec![Finding::failed("peer", &failure)],
         Ok(None) => vec![Finding::pass("peer", "none: charges wait until [peer] url names one")],
-        Ok(Some(settings)) => vec![peer(&settings, online), store(&settings.store)],
+        Ok(Some(settings)) => vec![peer(&settings, online), store(&settings.store, online)],
     }
 }
 
@@ -38,7 +40,7 @@ fn peer(settings: &SettlementSettings, online: bool) -> Finding {
     }
 }
 
-fn store(choice: &StoreChoice) -> Finding {
+fn store(choice: &StoreChoice, online: bool) -> Finding {
     match choice {
         StoreChoice::Journal => Finding::pass("obligations", "derived from the journal"),
         StoreChoice::Memory => Finding::warn(
@@ -47,5 +49,22 @@ fn store(choice: &StoreChoice) -> Finding {
             "leave billing.obligations unsaid, unless this is for development",
         ),
         StoreChoice::Redis(_) => Finding::pass("obligations", "in Redis; /health says whether it keeps them"),
+        StoreChoice::Postgres(_) if !online => {
+            Finding::pass("obligations", "in PostgreSQL; --online asks whether its schema is ours")
+        }
+        StoreChoice::Postgres(database) => in_postgres(database),
+    }
+}
+
+/// Asks the database whether it can be used.
+fn in_postgres(database: &Database) -> Finding {
+    let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
+        return Finding::warn("obligations", "the database could not be asked", "try again");
+    };
+    let pool = Pool::new(database.clone(), Limits::USUAL);
+    let checked = runtime.block_on(async { postgres::check(&mut pool.lend().await?).await });
+    match checked {
+        Ok(()) => Finding::pass("obligations", "in PostgreSQL, whose schema is the one of this program"),
+        Err(error) => Finding::failed("obligations", &Failure::Database(error)),
     }
 }

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod crashes;
+mod desk;
 mod enqueueing;
 mod migrating;
 mod roles;

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 
 /// All that is granted; what is not in here must fail.
 const MAY: [(&str, &[&str]); 5] = [
-    ("symphony_ingest", &["enqueue_payment_outbox", "enqueue_payment_outbox_batch"]),
+    (
+        "symphony_ingest",
+        &["enqueue_payment_outbox", "enqueue_payment_outbox_batch", "owe_payment_outbox_batch", "schema_version"],
+    ),
     (
         "symphony_executor",
         &[
@@ -13,16 +16,57 @@ const MAY: [(&str, &[&str]); 5] = [
             "complete_outbox_attempt",
             "complete_outbox_batch",
             "extend_outbox_lease",
+            "next_outbox_due",
             "release_outbox",
             "repair_expired_leases",
+            "reschedule_outbox",
+            "schema_version",
+            "set_outbox_lease",
         ],
     ),
-    ("symphony_admin", &["replay_outbox", "SELECT payment_outbox_attempts", "SELECT payment_outbox_pending"]),
+    (
+        "symphony_admin",
+        &[
+            "SELECT payment_outbox_attempts",
+            "SELECT payment_outbox_dead_letters",
+            "SELECT payment_outbox_pending",
+            "SELECT payment_outbox_resolutions",
+            "count_outbox",
+            "find_outbox",
+            "list_outbox",
+            "replay_outbox",
+            "replay_outbox_key",
+            "resolve_outbox_key",
+            "schema_version",
+        ],
+    ),
     (
         "symphony_auditor",
-        &["SELECT participant_outbox_sequences", "SELECT payment_outbox_attempts", "SELECT payment_outbox_pending"],
+        &[
+            "SELECT participant_outbox_sequences",
+            "SELECT payment_outbox_attempts",
+            "SELECT payment_outbox_dead_letters",
+            "SELECT payment_outbox_pending",
+            "SELECT payment_outbox_resolutions",
+            "count_outbox",
+            "find_outbox",
+            "list_outbox",
+            "schema_version",
+        ],
     ),
-    ("symphony_readonly", &["SELECT payment_outbox_attempts", "SELECT payment_outbox_pending"]),
+    (
+        "symphony_readonly",
+        &[
+            "SELECT payment_outbox_attempts",
+            "SELECT payment_outbox_dead_letters",
+            "SELECT payment_outbox_pending",
+            "SELECT payment_outbox_resolutions",
+            "count_outbox",
+            "find_outbox",
+            "list_outbox",
+            "schema_version",
+        ],
+    ),
 ];
 
 /// Everything that can be tried in the schema, with a name for it.
@@ -97,7 +141,7 @@ async fn functions_with_their_owners_rights_are_made_as_such_must_be() {
                    OR prosrc ILIKE '%execute %')";
     assert_eq!(world.ask(loose).await, Vec::<Vec<String>>::new());
     let definers = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace AND prosecdef";
-    assert_eq!(world.value(definers).await, "9");
+    assert_eq!(world.value(definers).await, "19");
     let clock = "SELECT indexrelid::regclass FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid \
                  WHERE relnamespace = 'holdfast'::regnamespace AND pg_get_expr(indpred, indrelid) ~ 'now|timestamp'";
     assert_eq!(world.ask(clock).await, Vec::<Vec<String>>::new(), "time in a predicate");
@@ -144,4 +188,21 @@ async fn a_hostile_search_path_and_temporary_tables_change_nothing() {
     ingest.batch_execute(traps).await.unwrap();
     assert_eq!(world.value("SELECT count(*) FROM holdfast.payment_outbox_instructions").await, "3");
     assert_eq!(world.value("SELECT last_sequence_id FROM holdfast.participant_outbox_sequences").await, "3");
+    let owe = "SELECT holdfast.owe_payment_outbox_batch('{i9,i10}', '{p,p}', '{k9,k10}', '{mock,mock}', '{\"{}\",\"{}\"}', '{1,1}')";
+    assert_eq!(ask(&ingest, owe).await.unwrap().concat(), ["1"], "the real one that is there");
+
+    let operator = world.log_in("symphony_admin").await;
+    let traps = "
+        CREATE FUNCTION evil.session_user() RETURNS text LANGUAGE sql AS $$ SELECT 'somebody else' $$;
+        CREATE TEMP TABLE payment_outbox_dead_letters (outbox_id uuid, died_at timestamptz);
+        CREATE TEMP TABLE payment_outbox_instructions (outbox_id uuid, idempotency_key text, sequence_id bigint);
+        CREATE TEMP TABLE payment_outbox_resolutions (outbox_id uuid);
+        INSERT INTO pg_temp.payment_outbox_dead_letters SELECT outbox_id, now() FROM holdfast.payment_outbox_pending;
+        SET search_path = pg_temp, evil, holdfast, pg_catalog";
+    operator.batch_execute(traps).await.unwrap();
+    assert_eq!(ask(&operator, "SELECT * FROM holdfast.count_outbox()").await.unwrap().concat(), ["3", "0"]);
+    let resolve = "SELECT holdfast.resolve_outbox_key('k9', 'paid by hand')";
+    assert_eq!(ask(&operator, resolve).await.unwrap().concat(), ["f"], "it waits, whatever a temporary table says");
+    let found = ask(&operator, "SELECT standing FROM holdfast.find_outbox('k9')").await.unwrap();
+    assert_eq!(found.concat(), ["DUE"]);
 }
