@@ -15,8 +15,8 @@ CREATE TYPE holdfast.ledger_new_life AS (
     life text, seen bigint, owner text, state text, held bigint, expires_at bigint, budgets text[], records bigint[]);
 CREATE TYPE holdfast.ledger_new_payee AS (payee text, seen bigint, paid bigint, entries bigint, last_offset bigint);
 CREATE TYPE holdfast.ledger_new_budget AS (budget text, seen bigint, day bigint, today bigint, total bigint, last_offset bigint);
--- What the peer is to be told: see enqueue_payment_outbox.
-CREATE TYPE holdfast.ledger_obligation AS (charge text, owner text, idempotency_key text, payload text);
+-- What the peer is to be told: see owe_payment_outbox_batch.
+CREATE TYPE holdfast.ledger_obligation AS (charge text, owner text, idempotency_key text, payload text, made_at bigint);
 
 -- Admits entries that were decided on what ledger_open gave, in the same transaction. Each guard is checked; one that does not
 -- hold, because somebody has been there without the locks, refuses all of it (P7101), and nothing is written. That the sums
@@ -136,9 +136,9 @@ BEGIN
 
     -- What is owed is owed by the same commit.
     IF cardinality(ledger_admit.obligations) > 0 THEN
-        PERFORM holdfast.enqueue_payment_outbox_batch(
+        PERFORM holdfast.owe_payment_outbox_batch(
             array_agg(owed.charge), array_agg(owed.owner), array_agg(owed.idempotency_key),
-            array_agg('peer'::text), array_agg(owed.payload::jsonb))
+            array_agg('peer'::text), array_agg(owed.payload::jsonb), array_agg(owed.made_at))
           FROM unnest(ledger_admit.obligations) AS owed;
     END IF;
 END

@@ -504,7 +504,7 @@ REVOKE ALL ON FUNCTION holdfast.resolve_outbox_key(text, text) FROM PUBLIC;
 
 -- Who may do what, in addition to 0007_outbox_grants.sql.
 GRANT EXECUTE ON FUNCTION holdfast.schema_version()
-    TO symphony_ingest, symphony_executor, symphony_admin, symphony_auditor, symphony_readonly;
+    TO symphony_ingest, symphony_executor, symphony_admin, symphony_auditor, symphony_readonly, symphony_ledger;
 GRANT EXECUTE ON FUNCTION holdfast.owe_payment_outbox_batch(text[], text[], text[], text[], jsonb[], bigint[])
     TO symphony_ingest;
 GRANT EXECUTE ON FUNCTION

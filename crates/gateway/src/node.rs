@@ -1,9 +1,12 @@
-//! A data directory with its one engine running: opened under the lock, stopped in order.
+//! A node: its data directory under the lock, and the engine that holds the books, in the directory or in a database.
 
-use crate::books::{Books, Embedded};
+use crate::books::{Books, Embedded, Shared};
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::terminal;
 use crate::wire::ids;
+use holdfast_adapters::postgres::ledger::{LANES, Rules, Settles};
+use holdfast_adapters::postgres::{self, Database, Pool, PostgresLedger};
 use holdfast_adapters::{ReadModel, SystemClock};
 use holdfast_engine::recovery::{self, OpenConfig, Progress, Report};
 use holdfast_engine::{Engine, Limits, OPEN_HOLDS_MAX, Policy, Projection};
@@ -13,20 +16,34 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use tokio::runtime::Runtime;
 
-/// What serves a data directory.
+/// What serves the books.
 pub(crate) struct Node {
     /// For whoever asks.
     pub(crate) books: Books,
-    /// For those who follow its journal.
-    pub(crate) engine: Arc<Engine<LocalDisk>>,
     pub(crate) data: PathBuf,
     pub(crate) clock: Arc<SystemClock>,
+    pub(crate) engine: Running,
+    /// Let go last, when nothing of this process touches the directory any more.
+    _lock: DirLock,
+}
+
+/// The engine that runs.
+pub(crate) enum Running {
+    /// In the data directory.
+    Embedded(Local),
+    /// In a database, which other nodes share.
+    Postgres(Arc<PostgresLedger>),
+}
+
+/// The engine in a data directory.
+pub(crate) struct Local {
+    /// For those who follow its journal.
+    pub(crate) engine: Arc<Engine<LocalDisk>>,
     pub(crate) report: Report,
     /// Those who follow the journal.
     followers: Vec<JoinHandle<()>>,
-    /// Let go last, when nothing of this process touches the directory any more.
-    _lock: DirLock,
 }
 
 /// Takes the lock of a data directory, which is made if it is not there: for this user alone, as keys lie in it.
@@ -56,6 +73,33 @@ pub(crate) const fn policy(settings: &Settings) -> Policy {
 }
 
 impl Node {
+    /// Starts the engine that the settings ask for; in `runtime`, if it is one in a database.
+    pub(crate) fn open(
+        lock: DirLock,
+        data: &Path,
+        settings: &Settings,
+        (runtime, settles): (&Runtime, Settles),
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, Failure> {
+        match &settings.database {
+            None => Self::start(lock, data, settings, progress),
+            Some(database) => runtime.block_on(Self::connect(lock, data, database, settles)),
+        }
+    }
+
+    /// Joins those who share the books in a database.
+    async fn connect(lock: DirLock, data: &Path, database: &Database, settles: Settles) -> Result<Self, Failure> {
+        let pool = Pool::new(database.clone(), postgres::Limits::USUAL);
+        let roles: &[&str] = &postgres::DECIDES;
+        postgres::check(&mut pool.lend().await?, roles).await?;
+        let rules = Rules { limits: Limits { open_holds: OPEN_HOLDS_MAX }, settles, lanes: LANES };
+        let ledger = PostgresLedger::open(database.clone(), rules, Arc::new(terminal::DatabaseLog::default())).await?;
+        let ledger = Arc::new(ledger);
+        let books = Books::Postgres(Arc::new(Shared::start(Arc::clone(&ledger))));
+        let (data, clock) = (data.to_owned(), Arc::new(SystemClock::start()));
+        Ok(Self { books, data, clock, engine: Running::Postgres(ledger), _lock: lock })
+    }
+
     /// Recovers the directory, and starts the engine and the read model on it.
     pub(crate) fn start(
         lock: DirLock,
@@ -73,9 +117,31 @@ impl Node {
         let followers = vec![engine.follow(read_model)];
         let engine = Arc::new(engine);
         let books = Books::Embedded(Arc::new(Embedded::new(Arc::clone(&engine), disk, report)));
-        Ok(Self { books, engine, data: data.to_owned(), clock, report, followers, _lock: lock })
+        let engine = Running::Embedded(Local { engine, report, followers });
+        Ok(Self { books, engine, data: data.to_owned(), clock, _lock: lock })
     }
 
+    /// What its start found, on one line.
+    pub(crate) fn describe(&self) -> String {
+        match &self.engine {
+            Running::Embedded(local) => describe(&local.report),
+            Running::Postgres(_) => "the books are in PostgreSQL".to_owned(),
+        }
+    }
+
+    /// Finishes what waits.
+    pub(crate) fn stop(self) -> Result<(), Failure> {
+        let Self { books, engine, .. } = self;
+        drop(books);
+        match engine {
+            Running::Embedded(local) => local.stop(),
+            // Whoever waits for an answer has been waited for; the database has the rest.
+            Running::Postgres(_) => Ok(()),
+        }
+    }
+}
+
+impl Local {
     /// Has something else follow the journal until the node stops.
     pub(crate) fn follow(&mut self, projection: impl Projection) {
         self.followers.push(self.engine.follow(projection));
@@ -87,10 +153,9 @@ impl Node {
         (found.id, found.end.next_offset - 1)
     }
 
-    /// Finishes what waits, seals the journal, leaves a snapshot, and waits for those who follow it.
-    pub(crate) fn stop(self) -> Result<(), Failure> {
-        let Self { books, engine, followers, .. } = self;
-        drop(books);
+    /// Seals the journal, leaves a snapshot, and waits for those who follow it.
+    fn stop(self) -> Result<(), Failure> {
+        let Self { engine, followers, .. } = self;
         let engine = Arc::into_inner(engine).ok_or(Failure::Stuck("a request is still being answered"))?;
         engine.stop().map_err(Failure::JournalFailed)?;
         let joined = followers.into_iter().try_for_each(JoinHandle::join);

@@ -5,12 +5,14 @@
 //! `HOLDFAST_PEER_URL` and `url`. The environment goes first. Those of the data directory are in the environment only, because commands without a configuration need them.
 
 use crate::failure::Failure;
+use holdfast_adapters::postgres::Database;
 use holdfast_engine::Policy;
 use holdfast_journal::SEGMENT_BYTES;
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 /// A setting of the server, as it is described to people.
 #[derive(Debug)]
@@ -190,9 +192,11 @@ impl Said {
     }
 }
 
-/// How a data directory is laid out and kept up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where the books are, and how a data directory is laid out and kept up.
+#[derive(Clone)]
 pub(crate) struct Settings {
+    /// The database that has the books; they are in the data directory if not said.
+    pub(crate) database: Option<Database>,
     /// The size of a segment file of the journal.
     pub(crate) segment_bytes: u32,
     /// A snapshot after so many entries.
@@ -202,13 +206,18 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The usual ones, changed by `HOLDFAST_SEGMENT_BYTES`, `HOLDFAST_SNAPSHOT_ENTRIES` and `HOLDFAST_KEYS_IN_MEMORY`.
+    /// The usual ones, changed by `HOLDFAST_DATABASE_URL`, `HOLDFAST_DATABASE_CA`, `HOLDFAST_SEGMENT_BYTES`, `HOLDFAST_SNAPSHOT_ENTRIES` and `HOLDFAST_KEYS_IN_MEMORY`.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
         let said = Said::default();
         let segment_bytes = said.number("HOLDFAST_SEGMENT_BYTES", 65_536..=1 << 30)?;
         let snapshot_entries = said.number("HOLDFAST_SNAPSHOT_ENTRIES", 1..=1 << 62)?;
         let keys_in_memory = said.number("HOLDFAST_KEYS_IN_MEMORY", 1..=1 << 32)?;
+        let text = |variable| Ok::<_, Failure>(said.text(variable)?.filter(|text| !text.is_empty()));
+        let authorities = text("HOLDFAST_DATABASE_CA")?;
+        let database = text("HOLDFAST_DATABASE_URL")?;
+        let database = database.map(|url| Database::at(&url, authorities.as_deref().map(Path::new))).transpose()?;
         Ok(Self {
+            database,
             segment_bytes: segment_bytes.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(SEGMENT_BYTES),
             snapshot_entries: snapshot_entries.unwrap_or(Policy::STANDARD.snapshot_entries),
             keys_in_memory: keys_in_memory.and_then(|keys| usize::try_from(keys).ok()),

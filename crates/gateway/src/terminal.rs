@@ -1,8 +1,11 @@
 //! What people see: lines, notes and progress bars. A reader that has gone away ends nothing.
 
+use holdfast_adapters::postgres::ledger::{Observer, Trouble};
 use holdfast_engine::recovery::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Writes a line to standard output at once. Whether anybody reads it does not matter to a server.
 pub(crate) fn say(line: &str) {
@@ -40,5 +43,29 @@ impl Bar {
     /// Takes the bar away.
     pub(crate) fn finish(&self) {
         self.0.finish_and_clear();
+    }
+}
+
+/// How often the same trouble is told.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// Tells of trouble on the way to the database, not too often.
+#[derive(Default)]
+pub(crate) struct DatabaseLog(Mutex<Option<Instant>>);
+
+impl Observer for DatabaseLog {
+    fn trouble(&self, trouble: &Trouble) {
+        let line = match trouble {
+            // Counted in /health: with several nodes it is no trouble.
+            Trouble::Overtaken => return,
+            Trouble::Lost(said) => format!("the database does not answer: {said}; it is tried again"),
+            Trouble::InDoubt => "a commit's answer was lost; what became of it is being found out".to_owned(),
+            Trouble::Refused(said) => format!("the database refuses: {said}"),
+        };
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.elapsed() >= TELL_EVERY) {
+            *last = Some(Instant::now());
+            note(&line);
+        }
     }
 }

@@ -14,6 +14,6 @@ pub use failure::DatabaseError;
 pub use ledger::PostgresLedger;
 pub use migrations::{ALL, Migration, Standing, Step, migrate, plan};
 pub use pool::{Lent, Limits, Parameters, Pool};
-pub use schema::check;
+pub use schema::{DECIDES, SETTLES, check};
 
 pub(crate) use connect::Driver;

@@ -120,7 +120,7 @@ impl Embedded {
 
     pub(super) fn health(&self) -> Health {
         let holdfast_engine::Health { failed, durable, applied, read_model_failed, waiting } = self.engine.health();
-        Health { engine: "embedded", failed, durable, applied, read_model_failed, waiting }
+        Health { engine: "embedded", failed, durable, applied, read_model_failed, waiting, database: None }
     }
 
     pub(super) const fn recovered(&self) -> Report {

@@ -8,6 +8,7 @@ use holdfast_domain::{Account, Change, ChargeId, CreditUnit, Day, Event, Key, La
 use holdfast_engine::recovery::StartError;
 use holdfast_engine::{Action, LifeState, Record, Refusal, Standing, Totals};
 use holdfast_journal::{Hash, Location};
+use serde::Serialize;
 
 pub(crate) use holdfast_adapters::read_model::{AsOf, TailRow};
 
@@ -35,6 +36,21 @@ pub(crate) struct Health {
     pub(crate) read_model_failed: Option<String>,
     /// Requests that wait.
     pub(crate) waiting: usize,
+    /// The database, if the books are in one.
+    pub(crate) database: Option<DatabaseHealth>,
+}
+
+/// How the way to a database is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct DatabaseHealth {
+    /// Whether the last that was heard of it was an answer.
+    pub(crate) reached: bool,
+    /// How many connections decide.
+    pub(crate) connections: usize,
+    /// Batches that were decided again because another node was there at the same moment.
+    pub(crate) overtaken: u64,
+    /// Commits whose answer was lost, and whose end was found out.
+    pub(crate) in_doubt: u64,
 }
 
 /// An entry with all that is shown of it.

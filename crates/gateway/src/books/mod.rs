@@ -1,7 +1,8 @@
 //! The books, whatever engine holds them: what the services ask, and nothing about how an engine finds it.
 //!
 //! ```text
-//!  service, inference, sweep ──▶ Books ──▶ embedded: the engine in this process, and its read model
+//!  service, inference, sweep ──▶ Books ─┬─▶ embedded: the engine in this process, and its read model
+//!                                       └─▶ postgres: tables that several nodes share
 //! ```
 //!
 //! # Invariants
@@ -12,11 +13,14 @@
 
 mod embedded;
 mod found;
+mod postgres;
 
 pub(crate) use embedded::Embedded;
 pub(crate) use found::{
-    AsOf, Entry, Frame, Health, HistoryEntry, HistoryPage, Life, NoAnswer, OpenHold, Overview, OwnerAsOf, TAIL, TailRow,
+    AsOf, DatabaseHealth, Entry, Frame, Health, HistoryEntry, HistoryPage, Life, NoAnswer, OpenHold, Overview,
+    OwnerAsOf, TAIL, TailRow,
 };
+pub(crate) use postgres::Shared;
 
 use holdfast_domain::budget::Used;
 use holdfast_domain::charge::{Charge, Hold};
@@ -31,6 +35,8 @@ use std::sync::Arc;
 pub(crate) enum Books {
     /// In this process, on a data directory of its own.
     Embedded(Arc<Embedded>),
+    /// In a database, which other nodes share.
+    Postgres(Arc<Shared>),
 }
 
 /// What changes the books.
@@ -40,6 +46,7 @@ impl Books {
     pub(crate) async fn submit(&self, request: Request) -> Answer {
         match self {
             Self::Embedded(books) => books.submit(request).await,
+            Self::Postgres(books) => books.submit(request).await,
         }
     }
 
@@ -47,6 +54,7 @@ impl Books {
     pub(crate) async fn submit_batch(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refusal> {
         match self {
             Self::Embedded(books) => books.submit_batch(requests).await,
+            Self::Postgres(books) => books.submit_batch(requests).await,
         }
     }
 }
@@ -57,6 +65,7 @@ impl Books {
     pub(crate) async fn balance(&self, owner: OwnerId) -> Result<Option<Balance>, Refusal> {
         match self {
             Self::Embedded(books) => books.balance(owner).await,
+            Self::Postgres(books) => books.balance(owner).await,
         }
     }
 
@@ -64,6 +73,7 @@ impl Books {
     pub(crate) async fn account(&self, account: Account) -> Result<Option<Change>, Refusal> {
         match self {
             Self::Embedded(books) => books.account(account).await,
+            Self::Postgres(books) => books.account(account).await,
         }
     }
 
@@ -75,6 +85,7 @@ impl Books {
     ) -> Result<Vec<(OwnerId, Balance)>, Refusal> {
         match self {
             Self::Embedded(books) => books.owners(after, at_most).await,
+            Self::Postgres(books) => books.owners(after, at_most).await,
         }
     }
 
@@ -82,6 +93,7 @@ impl Books {
     pub(crate) async fn used(&self, budgets: Vec<BudgetId>) -> Result<Vec<Used>, Refusal> {
         match self {
             Self::Embedded(books) => books.used(budgets).await,
+            Self::Postgres(books) => books.used(budgets).await,
         }
     }
 
@@ -89,6 +101,7 @@ impl Books {
     pub(crate) async fn charge(&self, id: ChargeId) -> Result<Option<(Charge, OwnerId)>, Refusal> {
         match self {
             Self::Embedded(books) => books.charge(id).await,
+            Self::Postgres(books) => books.charge(id).await,
         }
     }
 
@@ -96,6 +109,7 @@ impl Books {
     pub(crate) async fn life(&self, id: ChargeId) -> Result<Option<Life>, Refusal> {
         match self {
             Self::Embedded(books) => books.life(id).await,
+            Self::Postgres(books) => books.life(id).await,
         }
     }
 
@@ -107,6 +121,7 @@ impl Books {
     ) -> Result<Vec<(ChargeId, OwnerId, Hold)>, Refusal> {
         match self {
             Self::Embedded(books) => books.open_charges(owner, at_most).await,
+            Self::Postgres(books) => books.open_charges(owner, at_most).await,
         }
     }
 
@@ -114,6 +129,7 @@ impl Books {
     pub(crate) async fn orphans(&self, prefix: &'static str) -> Result<Vec<ChargeId>, Refusal> {
         match self {
             Self::Embedded(books) => books.orphans(prefix).await,
+            Self::Postgres(books) => books.orphans(prefix).await,
         }
     }
 
@@ -121,6 +137,7 @@ impl Books {
     pub(crate) async fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
         match self {
             Self::Embedded(books) => books.escrow(id).await,
+            Self::Postgres(books) => books.escrow(id).await,
         }
     }
 
@@ -128,6 +145,7 @@ impl Books {
     pub(crate) async fn totals(&self) -> Result<Totals, Refusal> {
         match self {
             Self::Embedded(books) => books.totals().await,
+            Self::Postgres(books) => books.totals().await,
         }
     }
 }
@@ -143,6 +161,7 @@ impl Books {
     ) -> Result<HistoryPage, NoAnswer> {
         match self {
             Self::Embedded(books) => books.history(account, before, at_most).await,
+            Self::Postgres(books) => books.history(account, before, at_most).await,
         }
     }
 
@@ -150,6 +169,7 @@ impl Books {
     pub(crate) async fn account_as_of(&self, account: Account, as_of: AsOf) -> Result<Change, NoAnswer> {
         match self {
             Self::Embedded(books) => books.account_as_of(account, as_of).await,
+            Self::Postgres(books) => books.account_as_of(account, as_of).await,
         }
     }
 
@@ -157,6 +177,7 @@ impl Books {
     pub(crate) async fn owner_as_of(&self, owner: OwnerId, as_of: AsOf) -> Result<OwnerAsOf, NoAnswer> {
         match self {
             Self::Embedded(books) => books.owner_as_of(owner, as_of).await,
+            Self::Postgres(books) => books.owner_as_of(owner, as_of).await,
         }
     }
 
@@ -164,6 +185,7 @@ impl Books {
     pub(crate) async fn entry(&self, offset: u64) -> Result<Entry, NoAnswer> {
         match self {
             Self::Embedded(books) => books.entry(offset).await,
+            Self::Postgres(books) => books.entry(offset).await,
         }
     }
 
@@ -171,6 +193,7 @@ impl Books {
     pub(crate) async fn newest(&self) -> u64 {
         match self {
             Self::Embedded(books) => books.health().applied,
+            Self::Postgres(books) => books.newest().await,
         }
     }
 
@@ -179,6 +202,7 @@ impl Books {
     pub(crate) async fn tail(&self, after: u64) -> Result<Vec<TailRow>, NoAnswer> {
         match self {
             Self::Embedded(books) => books.tail(after).await,
+            Self::Postgres(books) => books.tail(after).await,
         }
     }
 
@@ -186,6 +210,7 @@ impl Books {
     pub(crate) async fn overview(&self) -> Result<Overview, NoAnswer> {
         match self {
             Self::Embedded(books) => books.overview().await,
+            Self::Postgres(books) => books.overview().await,
         }
     }
 }
@@ -196,6 +221,7 @@ impl Books {
     pub(crate) async fn health(&self) -> Health {
         match self {
             Self::Embedded(books) => books.health(),
+            Self::Postgres(books) => books.health(),
         }
     }
 
@@ -203,6 +229,7 @@ impl Books {
     pub(crate) fn recovered(&self) -> Option<Report> {
         match self {
             Self::Embedded(books) => Some(books.recovered()),
+            Self::Postgres(_) => None,
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use crate::control::socket_path;
 use crate::failure::Failure;
-use crate::node::{self, Node};
+use crate::node::{self, Local, Node, Running};
 use crate::service::{Asked, Service, refuse};
 use crate::settings::Settings;
 use crate::terminal;
+use holdfast_adapters::postgres::ledger::Settles;
+use holdfast_journal::DirLock;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -50,13 +52,13 @@ impl Door {
             if let Some(stream) = connect(data)? {
                 return Ok(Self::Server(BufReader::new(stream)));
             }
-            if if_missing == IfMissing::Refuse && !data.join("journal").is_dir() {
+            let is_there = settings.database.is_some() || data.join("journal").is_dir();
+            if if_missing == IfMissing::Refuse && !is_there {
                 return Err(Failure::NoData(data.to_owned()));
             }
             match node::lock(data) {
                 Ok(lock) => {
-                    let node = Node::start(lock, data, settings, &mut |_| {})?;
-                    return Own::start(node).map(|own| Self::Own(Box::new(own)));
+                    return Own::start(lock, data, settings).map(|own| Self::Own(Box::new(own)));
                 }
                 Err(Failure::InUse { .. }) if began.elapsed() < PATIENCE => thread::sleep(STEP),
                 Err(failure) => return Err(failure),
@@ -90,12 +92,17 @@ impl Door {
 }
 
 impl Own {
-    fn start(node: Node) -> Result<Self, Failure> {
-        if node.report.recovered.verified.tail.is_some() || node.report.bad_snapshots > 0 {
-            terminal::note(&node::describe(&node.report));
+    fn start(lock: DirLock, data: &Path, settings: &Settings) -> Result<Self, Failure> {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::io("start a thread"))?;
+        // Whether there is a peer is not known here. What a command commits is owed if there ever was one: it is put, and
+        // waits.
+        let node = Node::open(lock, data, settings, (&runtime, Settles::Yes), &mut |_| {})?;
+        if let Running::Embedded(Local { report, .. }) = &node.engine
+            && (report.recovered.verified.tail.is_some() || report.bad_snapshots > 0)
+        {
+            terminal::note(&node.describe());
         }
         let service = Arc::new(Service::of(&node));
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::io("start a thread"))?;
         Ok(Self { node, service, runtime })
     }
 }

@@ -89,7 +89,7 @@ pub(crate) fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<(), Ended> {
     let settings = Settings::from_environment()?;
     let output = if cli.global.json { Output::for_programs() } else { Output::for_people() };
-    let session = Session { cli, settings, output };
+    let session = Session { cli, settings: settings.clone(), output };
     match &cli.command {
         Command::Serve(serve) => {
             let config = FileConfig::read(serve.config.as_deref())?;

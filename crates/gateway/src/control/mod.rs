@@ -19,6 +19,7 @@ use crate::service::Service;
 use crate::settings::Settings;
 use crate::settlement::{Settlement, SettlementSettings, Tasks};
 use crate::terminal::{self, Bar};
+use holdfast_adapters::postgres::ledger::Settles;
 use socket::Socket;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::Path;
@@ -79,9 +80,10 @@ pub(crate) fn serve(
     // Waited for when the server stops; if it cannot start, it may die with the process.
     let serving_http = runtime.spawn(http_listener.serve(Arc::clone(&gate), stopping.clone()));
     let bar = Bar::entries("recovering");
-    let mut node = Node::start(lock, data, settings, &mut |progress| bar.set(progress))?;
+    let settles = if settlement.is_some() { Settles::Yes } else { Settles::No };
+    let mut node = Node::open(lock, data, settings, (&runtime, settles), &mut |progress| bar.set(progress))?;
     bar.finish();
-    terminal::note(&node::describe(&node.report));
+    terminal::note(&node.describe());
     runtime.block_on(settle_orphans(&node.books))?;
     let service = Service::of(&node).with_rates(Arc::new(prices.clone()));
     let identity = service.identity()?;

@@ -1,6 +1,7 @@
 //! How the server is, for load balancers, collectors and peers.
 
 use super::AppState;
+use crate::books::DatabaseHealth;
 use crate::settlement::BillingHealth;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -29,6 +30,8 @@ struct HealthBody {
     read_model_lag: u64,
     read_model: &'static str,
     waiting: usize,
+    /// The way to the database; null if the books are in the data directory.
+    database: Option<DatabaseHealth>,
     /// How charges are settled with the peer; null without one.
     billing: Option<BillingHealth>,
 }
@@ -39,6 +42,7 @@ pub(crate) async fn health(State(state): State<AppState>) -> Response {
     let status = match (&health.failed, *state.stopping.borrow()) {
         (Some(_), _) => "failed",
         (None, true) => "stopping",
+        (None, false) if health.database.is_some_and(|database| !database.reached) => "degraded",
         (None, false) => "ok",
     };
     let billing = match state.service.settlement() {
@@ -55,6 +59,7 @@ pub(crate) async fn health(State(state): State<AppState>) -> Response {
         read_model_lag: health.durable.saturating_sub(health.applied),
         read_model: if health.read_model_failed.is_some() { "failed" } else { "ok" },
         waiting: health.waiting,
+        database: health.database,
         billing,
     };
     Json(body).into_response()
@@ -75,6 +80,8 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Response {
         Some("the server is stopping")
     } else if health.read_model_failed.is_some() {
         Some("the read model has failed")
+    } else if health.database.is_some_and(|database| !database.reached) {
+        Some("the database does not answer")
     } else {
         None
     };

@@ -349,7 +349,8 @@ mod tests {
     #[tokio::test]
     async fn a_reservation_by_model_freezes_its_price_and_is_the_same_when_prices_have_changed() {
         let data = tempfile::tempdir().unwrap();
-        let settings = Settings { segment_bytes: 65_536, snapshot_entries: 1_000, keys_in_memory: None };
+        let settings =
+            Settings { database: None, segment_bytes: 65_536, snapshot_entries: 1_000, keys_in_memory: None };
         let node = Node::start(node::lock(data.path()).unwrap(), data.path(), &settings, &mut |_| {}).unwrap();
         let table = Arc::new(Table(Mutex::new("10")));
         let service = Service::of(&node).with_rates(Arc::clone(&table) as _);

@@ -12,6 +12,7 @@
 mod log;
 mod observer;
 mod settings;
+mod shared;
 mod store;
 
 pub(crate) use observer::Numbers;
@@ -20,7 +21,7 @@ pub(crate) use store::Store;
 
 use crate::failure::Failure;
 use crate::identity::Identity;
-use crate::node::Node;
+use crate::node::{Node, Running};
 use holdfast_adapters::obligations::redis::Limits;
 use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, PostgresStore, RedisStore};
 use holdfast_adapters::peer::{HttpPeer, Sign};
@@ -32,6 +33,7 @@ use holdfast_engine::dispatcher::{self, Bell, CircuitView, Parts};
 use holdfast_engine::obligations::{Count, Durable, ObligationStore};
 use observer::{Again, Watcher};
 use serde::Serialize;
+use shared::InLedger;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -83,11 +85,30 @@ impl Settlement {
         let clock: Arc<dyn Clock> = Arc::clone(&node.clock) as _;
         let peer = peer(settings, Arc::clone(&clock), Arc::clone(identity))?;
         let (due, owed) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
-        let follower_rings = if matches!(settings.store, StoreChoice::Journal) { &due } else { &owed };
-        let (entries, bell) = (Arc::clone(&node.engine) as _, Arc::clone(follower_rings));
-        let (journal, follower) = JournalStore::open(data, node.journal_end(), entries, Arc::clone(&clock), bell)?;
-        node.follow(follower);
-        let store = Arc::new(open(&settings.store, journal, &clock));
+        let store = match (&mut node.engine, &settings.store) {
+            (Running::Embedded(local), choice) => {
+                let follower_rings = if matches!(choice, StoreChoice::Journal) { &due } else { &owed };
+                let (entries, bell) = (Arc::clone(&local.engine) as _, Arc::clone(follower_rings));
+                let (journal, follower) =
+                    JournalStore::open(data, local.journal_end(), entries, Arc::clone(&clock), bell)?;
+                local.follow(follower);
+                open(choice, journal, &clock)
+            }
+            (Running::Postgres(ledger), StoreChoice::Journal) => {
+                let (database, notes) = (ledger.database().clone(), Arc::new(log::Notes));
+                let store = PostgresStore::new(database, postgres::Limits::USUAL, Arc::clone(&clock), notes);
+                Store::InLedger(Box::new(InLedger::new(store, Arc::clone(ledger))))
+            }
+            (Running::Postgres(_), StoreChoice::Memory | StoreChoice::Redis(_) | StoreChoice::Postgres(_)) => {
+                return Err(Failure::Setting {
+                    name: "HOLDFAST_BILLING_OBLIGATIONS".to_owned(),
+                    value: settings.store.name().to_owned(),
+                    allowed: "journal where the books are in PostgreSQL: what is owed is in the same database"
+                        .to_owned(),
+                });
+            }
+        };
+        let store = Arc::new(store);
         runtime.block_on(store.check())?;
         let circuit = Arc::new(CircuitView::new(settings.circuit, Arc::clone(&clock)));
         let numbers = Arc::new(Numbers::default());

@@ -5,6 +5,7 @@
 //! put again, and what the journal owes no more is not told, whatever that store still has.
 
 use super::log;
+use super::shared::InLedger;
 use crate::failure::Failure;
 use holdfast_adapters::obligations::{Failover, JournalStore, MemoryStore, PostgresStore, RedisStore};
 use holdfast_adapters::postgres::DatabaseError;
@@ -33,6 +34,8 @@ pub(crate) enum Store {
     /// With memory in its place while it is away.
     Redis(Box<Elsewhere<Failover<RedisStore>>>),
     Postgres(Box<Elsewhere<PostgresStore>>),
+    /// With the books in the same database.
+    InLedger(Box<InLedger>),
 }
 
 /// A store beside the journal.
@@ -187,11 +190,15 @@ pub(super) async fn forward(store: Arc<Store>, owed: Arc<Bell>, due: Arc<Bell>, 
             let waking = elsewhere.store.wake(&due, stopping.clone());
             tokio::join!(waking, elsewhere.forward_all(&owed, &due, stopping));
         }
+        Store::InLedger(shared) => {
+            let waking = shared.store.wake(&due, stopping.clone());
+            tokio::join!(waking, shared.run(&due, stopping));
+        }
     }
 }
 
 /// Waits until the server is told to stop.
-async fn told(stopping: &mut watch::Receiver<bool>) {
+pub(super) async fn told(stopping: &mut watch::Receiver<bool>) {
     // If nobody can tell any more, the server is going down too.
     let _told = stopping.wait_for(|stopping| *stopping).await.is_ok();
 }
@@ -212,6 +219,10 @@ macro_rules! delegate {
                 let $store = &elsewhere.store;
                 $act
             }
+            Store::InLedger(shared) => {
+                let $store = &shared.store;
+                $act
+            }
         }
     };
 }
@@ -220,8 +231,12 @@ impl Store {
     /// Looks whether the store can be used at all, before anything is served. One that is away now may come: what is owed waits
     /// in the journal, and the store is looked at when it is there.
     pub(super) async fn check(&self) -> Result<(), Failure> {
-        let Self::Postgres(elsewhere) = self else { return Ok(()) };
-        match elsewhere.store.check().await {
+        let store = match self {
+            Self::Journal(_) | Self::Memory(_) | Self::Redis(_) => return Ok(()),
+            Self::Postgres(elsewhere) => &elsewhere.store,
+            Self::InLedger(shared) => &shared.store,
+        };
+        match store.check().await {
             Ok(()) => log::in_postgres(),
             Err(away @ DatabaseError::Unreachable(_)) => log::away(&away),
             Err(error) => return Err(error.into()),
@@ -236,13 +251,15 @@ impl Store {
             Self::Memory(elsewhere) => elsewhere.owed.counted(),
             Self::Redis(elsewhere) => elsewhere.owed.counted(),
             Self::Postgres(elsewhere) => elsewhere.owed.counted(),
+            // Asked for where one may wait.
+            Self::InLedger(_) => Count::default(),
         }
     }
 
     /// Whether Redis has said that it writes everything to its disk; `None` where there is no Redis, or it does not say.
     pub(crate) async fn aof_verified(&self) -> Option<bool> {
         match self {
-            Self::Journal(_) | Self::Memory(_) | Self::Postgres(_) => None,
+            Self::Journal(_) | Self::Memory(_) | Self::Postgres(_) | Self::InLedger(_) => None,
             Self::Redis(elsewhere) if elsewhere.store.is_degraded() => None,
             Self::Redis(elsewhere) => elsewhere.store.durable_store().persistence().await.ok()?.aof_verified(),
         }
@@ -264,6 +281,7 @@ impl ObligationStore for Store {
             Self::Memory(elsewhere) => elsewhere.claim_ready(worker, limit, lease).await,
             Self::Redis(elsewhere) => elsewhere.claim_ready(worker, limit, lease).await,
             Self::Postgres(elsewhere) => elsewhere.claim_ready(worker, limit, lease).await,
+            Self::InLedger(shared) => shared.claim_ready(worker, limit, lease).await,
         }
     }
 
@@ -273,6 +291,7 @@ impl ObligationStore for Store {
             Self::Memory(elsewhere) => elsewhere.complete(completed).await,
             Self::Redis(elsewhere) => elsewhere.complete(completed).await,
             Self::Postgres(elsewhere) => elsewhere.complete(completed).await,
+            Self::InLedger(shared) => shared.complete(completed).await,
         }
     }
 
@@ -310,6 +329,7 @@ impl ObligationStore for Store {
             Self::Memory(elsewhere) => elsewhere.resolve(id, note).await,
             Self::Redis(elsewhere) => elsewhere.resolve(id, note).await,
             Self::Postgres(elsewhere) => elsewhere.resolve(id, note).await,
+            Self::InLedger(shared) => shared.resolve(id, note).await,
         }
     }
 

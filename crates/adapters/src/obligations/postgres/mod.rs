@@ -130,7 +130,7 @@ impl PostgresStore {
     async fn lend(&self) -> Result<Lent<'_>, DatabaseError> {
         let mut lent = self.pool.lend().await?;
         if !self.is_checked.load(Ordering::Acquire) {
-            postgres::check(&mut lent).await?;
+            postgres::check(&mut lent, &postgres::SETTLES).await?;
             self.is_checked.store(true, Ordering::Release);
         }
         Ok(lent)

@@ -3,7 +3,7 @@
 use super::Settles;
 use crate::obligations::{late_id, line, same};
 use holdfast_domain::delivery::{Obligation, Part};
-use holdfast_domain::{Event, Place, Postings};
+use holdfast_domain::{ChargeId, Event, ObligationId, Place, Postings};
 use holdfast_engine::part::{Decided, LifeId, NewBudget, NewEntry};
 use holdfast_journal::JournalId;
 use postgres_types::ToSql;
@@ -91,6 +91,7 @@ pub(super) struct ObligationRow {
     owner: String,
     idempotency_key: String,
     payload: String,
+    made_at: i64,
 }
 
 /// All that is admitted together, each list by name, and the entries in order.
@@ -134,8 +135,8 @@ impl Admission {
         let mut admission = Self::default();
         for entry in &decided.entries {
             admission.entries.push(sums.add(entry)?);
-            if ledger.settles == Settles::Yes {
-                admission.obligations.extend(owed(entry, ledger.id));
+            if let (Settles::Yes, Some(obligation)) = (ledger.settles, owed(entry, ledger.id)) {
+                admission.obligations.push(ObligationRow::of(&obligation)?);
             }
         }
         let last = decided.entries.last().map_or(0, |entry| entry.record.offset);
@@ -296,19 +297,30 @@ pub(super) fn life_name(life: LifeId) -> String {
     }
 }
 
+impl ObligationRow {
+    fn of(obligation: &Obligation) -> Result<Self, NotSayable> {
+        Ok(Self {
+            charge: obligation.charge.to_string(),
+            owner: obligation.owner.to_string(),
+            idempotency_key: obligation.id.to_string(),
+            payload: line::encode(obligation),
+            made_at: signed(obligation.created_at.millis())?,
+        })
+    }
+}
+
 /// What the peer is to be told of an entry.
-fn owed(entry: &NewEntry, ledger: [u8; 16]) -> Option<ObligationRow> {
+fn owed(entry: &NewEntry, ledger: [u8; 16]) -> Option<Obligation> {
     let tell = entry.tell?;
     let Event::Charge { id: charge, owner, .. } = entry.record.event else { return None };
-    let id = match tell.part {
+    let id = part_id(tell.part, charge, entry.record.offset, ledger);
+    Some(Obligation { id, charge, owner, cost: tell.cost, created_at: entry.record.at })
+}
+
+/// The id of a part of what the peer is told of a charge, by the entry at `offset`.
+pub(super) fn part_id(part: Part, charge: ChargeId, offset: u64, ledger: [u8; 16]) -> ObligationId {
+    match part {
         Part::First => same(charge),
-        Part::Late => late_id(JournalId(ledger), charge, entry.record.offset),
-    };
-    let obligation = Obligation { id, charge, owner, cost: tell.cost, created_at: entry.record.at };
-    Some(ObligationRow {
-        charge: charge.to_string(),
-        owner: owner.to_string(),
-        idempotency_key: id.to_string(),
-        payload: line::encode(&obligation),
-    })
+        Part::Late => late_id(JournalId(ledger), charge, offset),
+    }
 }

@@ -104,7 +104,12 @@ impl Lane {
         let mut tries = 0_u32;
         while began.elapsed() < TRY_FOR {
             match self.round(requests, &doubts).await {
-                Ok(Round::Answered(answers)) => return Served::Answers(answers),
+                Ok(Round::Answered { answers, owes }) => {
+                    if owes {
+                        self.shared.owes.notify_one();
+                    }
+                    return Served::Answers(answers);
+                }
                 Ok(Round::Admitted(offset)) => {
                     let found = doubts.into_iter().find(|(doubt, _)| *doubt == offset);
                     return found.map_or(Served::Refused, |(_, answers)| Served::Answers(answers));

@@ -10,10 +10,12 @@
 mod entry;
 mod expiry;
 mod lane;
+mod owed;
 mod query;
 mod rows;
 mod session;
 
+pub use owed::Owed;
 pub use query::Until;
 
 use super::{Database, DatabaseError};
@@ -25,6 +27,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 /// How many lanes a node has, unless told otherwise. One decides while the others' commits are being synced.
 pub const LANES: usize = 3;
@@ -104,6 +108,8 @@ struct Shared {
     is_reached: AtomicBool,
     overtaken: AtomicU64,
     in_doubt: AtomicU64,
+    /// Rung when something that was committed here is owed.
+    owes: Notify,
 }
 
 impl PostgresLedger {
@@ -123,6 +129,7 @@ impl PostgresLedger {
             is_reached: AtomicBool::new(true),
             overtaken: AtomicU64::new(0),
             in_doubt: AtomicU64::new(0),
+            owes: Notify::new(),
         });
         let lane = |_| tokio::spawn(lane::run(Arc::clone(&shared), database.clone()));
         let lanes = (0..rules.lanes.max(1)).map(lane).collect();
@@ -151,29 +158,41 @@ impl PostgresLedger {
 
     /// Looks at what is wanted as it stands. Sums and lists over all are asked for by their own functions.
     pub async fn look<T>(&self, wanted: &Wanted, look: impl FnOnce(&View<'_>) -> T) -> Result<T, Refusal> {
-        let part: Part = self.read(async |session| session.look(wanted, self.shared.rules.limits).await).await??;
-        Ok(part.look(look))
-    }
-
-    /// Reads by the connection that is only for reading, and once more by a new one if that was gone.
-    async fn read<T>(&self, read: impl AsyncFn(&Session) -> Result<T, tokio_postgres::Error>) -> Result<T, Refusal> {
-        let mut is_second = false;
+        let mut is_last = false;
         loop {
             let session = self.session().await?;
-            match read(&session).await {
-                Ok(found) => {
+            match session.look(wanted, self.shared.rules.limits).await {
+                Ok(part) => {
                     self.shared.reached();
-                    return Ok(found);
+                    let part: Part = part?;
+                    return Ok(part.look(look));
                 }
-                Err(error) => {
-                    self.shared.trouble(&Trouble::Lost(DatabaseError::said(&error)));
-                    if is_second || !session.is_closed() {
-                        return Err(Refusal::DatabaseUnavailable);
-                    }
-                    is_second = true;
-                }
+                Err(error) => self.unless_gone(&session, &error, is_last)?,
             }
+            is_last = true;
         }
+    }
+
+    /// Asks by the connection that is only for reading, and once more by a new one if that was gone.
+    async fn rows(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Refusal> {
+        let mut is_last = false;
+        loop {
+            let session = self.session().await?;
+            match session.client().query(sql, values).await {
+                Ok(rows) => {
+                    self.shared.reached();
+                    return Ok(rows);
+                }
+                Err(error) => self.unless_gone(&session, &error, is_last)?,
+            }
+            is_last = true;
+        }
+    }
+
+    /// Whether it is worth another connection: only if this one is gone, and it was the first.
+    fn unless_gone(&self, session: &Session, error: &tokio_postgres::Error, is_last: bool) -> Result<(), Refusal> {
+        self.shared.trouble(&Trouble::Lost(DatabaseError::said(error)));
+        if is_last || !session.is_closed() { Err(Refusal::DatabaseUnavailable) } else { Ok(()) }
     }
 
     async fn session(&self) -> Result<Arc<Session>, Refusal> {
@@ -186,6 +205,12 @@ impl PostgresLedger {
             Refusal::DatabaseUnavailable
         })?;
         Ok(Arc::clone(reader.insert(Arc::new(connected))))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn database(&self) -> &Database {
+        &self.database
     }
 
     /// How it is. Never waits.

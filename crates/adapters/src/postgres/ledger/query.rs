@@ -32,10 +32,6 @@ impl Until {
 }
 
 impl PostgresLedger {
-    async fn rows(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Refusal> {
-        self.read(async |session| session.client().query(sql, values).await).await
-    }
-
     async fn row(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Refusal> {
         self.rows(sql, values).await?.into_iter().next().ok_or_else(unreadable)
     }
@@ -159,6 +155,13 @@ impl PostgresLedger {
         let rows = self.rows(sql, &[&offset]).await?;
         let chain = |row: &Row| row.try_get::<_, Vec<u8>>(1).map_err(|_| unreadable());
         rows.first().map(|row| Ok((record(row)?, chain(row)?))).transpose()
+    }
+
+    /// The moment, by the database's clock.
+    pub async fn now(&self) -> Result<Timestamp, Refusal> {
+        let row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[]).await?;
+        let now = row.try_get::<_, i64>(0).ok().and_then(|now| u64::try_from(now).ok());
+        now.map(Timestamp::from_millis).ok_or_else(unreadable)
     }
 
     /// The newest entry's offset; 0 if there is none.

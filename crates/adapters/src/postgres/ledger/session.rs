@@ -29,7 +29,12 @@ pub(super) struct Session {
 /// What a round came to.
 pub(super) enum Round {
     /// The answers, and what they say is durable.
-    Answered(Vec<Answer>),
+    Answered {
+        /// In order.
+        answers: Vec<Answer>,
+        /// Whether the peer is owed something by it.
+        owes: bool,
+    },
     /// The batch that begins at this offset was admitted after all, in an earlier round.
     Admitted(u64),
 }
@@ -68,6 +73,11 @@ impl Session {
         let ledger = <[u8; 16]>::try_from(identity.get::<_, &[u8]>(0))
             .map_err(|_| DatabaseError::Failed("the ledger's id is not one".to_owned()))?;
         Ok(Self { client, open, look, admit, ledger })
+    }
+
+    /// Whose books these are.
+    pub(super) const fn ledger(&self) -> [u8; 16] {
+        self.ledger
     }
 
     /// The client, for what is only read.
@@ -111,7 +121,7 @@ impl Session {
             Err(refusal) => return self.leave(Err(Failed::Refused(refusal.to_string()))).await,
         };
         if decided.entries.is_empty() {
-            return self.leave(Ok(Round::Answered(answers))).await;
+            return self.leave(Ok(Round::Answered { answers, owes: false })).await;
         }
         let Ok(admission) = Admission::of(&decided, chains, Ledger { id: self.ledger, settles: rules.settles }) else {
             return self.leave(Err(Failed::Refused("a number is out of range".to_owned()))).await;
@@ -140,7 +150,7 @@ impl Session {
             tokio::join!(self.client.query(&self.admit, &admission), self.client.batch_execute("COMMIT"));
         failpoint::pass("ledger.after_commit");
         match (admitted, committed) {
-            (Ok(_), Ok(())) => Ok(Round::Answered(answers)),
+            (Ok(_), Ok(())) => Ok(Round::Answered { answers, owes: !obligations.is_empty() }),
             // The database said no: the commit after it was none.
             (Err(error), Ok(())) if error.as_db_error().is_some() => Err(failed(&error)),
             (Ok(_) | Err(_), Ok(()) | Err(_)) => Err(Failed::InDoubt { offset, answers }),

@@ -62,7 +62,7 @@ fn in_postgres(database: &Database) -> Finding {
         return Finding::warn("obligations", "the database could not be asked", "try again");
     };
     let pool = Pool::new(database.clone(), Limits::USUAL);
-    let checked = runtime.block_on(async { postgres::check(&mut pool.lend().await?).await });
+    let checked = runtime.block_on(async { postgres::check(&mut pool.lend().await?, &postgres::SETTLES).await });
     match checked {
         Ok(()) => Finding::pass("obligations", "in PostgreSQL, whose schema is the one of this program"),
         Err(error) => Finding::failed("obligations", &Failure::Database(error)),
