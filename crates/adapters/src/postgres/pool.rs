@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
+use tokio_postgres::error::{DbError, Severity};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
@@ -149,8 +150,10 @@ impl Lent<'_> {
         self.is_whole = false;
         let asked = timeout(within, session.client.query_typed(sql, parameters)).await;
         let answer = asked.map_err(|_| late("no answer came", within))?;
-        // A refusal is an answer as well; anything else is a connection that cannot be trusted.
-        self.is_whole = answer.as_ref().err().is_none_or(|error| error.as_db_error().is_some());
+        // A refusal is an answer as well; the last words of a session that was ended, and anything else, are not.
+        let is_refusal =
+            |error: &Error| error.as_db_error().and_then(DbError::parsed_severity) == Some(Severity::Error);
+        self.is_whole = answer.as_ref().err().is_none_or(is_refusal);
         Ok(answer)
     }
 
