@@ -48,6 +48,8 @@ From the environment, or in small letters and without HOLDFAST_ under [server] i
   HOLDFAST_CHAT_RATE             messages a second on one WebSocket (10)
   HOLDFAST_CHAT_CONNECTIONS_MAX  WebSockets at once (1024)
 From the environment only:
+  HOLDFAST_DATABASE_URL, HOLDFAST_DATABASE_CA  the PostgreSQL that has the books, for several nodes (docs/nodes.md);
+                                               without it they are in the data directory
   HOLDFAST_SEGMENT_BYTES, HOLDFAST_SNAPSHOT_ENTRIES, HOLDFAST_KEYS_IN_MEMORY  the data directory's upkeep
   OPENAI_API_KEY, ANTHROPIC_API_KEY, and what the file names with key_env     providers' keys";
 

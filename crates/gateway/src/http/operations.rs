@@ -344,8 +344,13 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "/health",
         "How the server is; always answers",
         &[
-            field("status", Kind::Text, Place::Required, "ok"),
-            field("engine", Kind::Text, Place::Optional, "what holds the books: embedded; not while the server starts"),
+            field("status", Kind::Text, Place::Required, "ok, degraded, stopping or failed"),
+            field(
+                "engine",
+                Kind::Text,
+                Place::Optional,
+                "what holds the books: embedded or postgres; not while the server starts",
+            ),
         ],
     ),
     Operation {

@@ -32,5 +32,6 @@ mod settlement_postgres;
 mod settlement_redis;
 mod settlement_world;
 mod setup;
+mod shared_books;
 mod tour;
 mod world;

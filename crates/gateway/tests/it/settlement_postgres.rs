@@ -12,21 +12,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-const NODE: &str = "CREATE ROLE node LOGIN; GRANT symphony_ingest, symphony_executor, symphony_admin TO node";
+const NODE: &str = "CREATE ROLE node LOGIN; GRANT symphony_ingest, symphony_executor, symphony_admin, \
+                    symphony_ledger TO node";
 
 /// A database with the outbox in it, as an operator makes it.
-struct Outbox {
-    server: PostgresServer,
+pub(crate) struct Outbox {
+    pub(crate) server: PostgresServer,
     _files: tempfile::TempDir,
 }
 
 impl Outbox {
-    fn bare() -> Self {
+    pub(crate) fn bare() -> Self {
         let files = tempfile::tempdir().unwrap();
         Self { server: PostgresServer::start(files.path()).unwrap(), _files: files }
     }
 
-    fn new(world: &World) -> Self {
+    pub(crate) fn new(world: &World) -> Self {
         let outbox = Self::bare();
         world.ok(&["migrate", "--database-url", &outbox.server.url("postgres")]);
         outbox.run(NODE);
@@ -34,7 +35,7 @@ impl Outbox {
     }
 
     /// Runs statements as the superuser.
-    fn run(&self, sql: &str) {
+    pub(crate) fn run(&self, sql: &str) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let url = self.server.url("postgres");
         runtime.block_on(async {
@@ -43,7 +44,7 @@ impl Outbox {
         });
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.server.url_as("node", "postgres")
     }
 
@@ -60,7 +61,7 @@ impl Outbox {
 }
 
 /// A peer that is away until it is called back, and what it took, in order.
-fn away() -> (Peer, Arc<AtomicBool>, Arc<Mutex<Vec<String>>>) {
+pub(crate) fn away() -> (Peer, Arc<AtomicBool>, Arc<Mutex<Vec<String>>>) {
     let (is_away, taken) = (Arc::new(AtomicBool::new(true)), Arc::new(Mutex::new(Vec::new())));
     let (away, book) = (Arc::clone(&is_away), Arc::clone(&taken));
     let peer = Peer::answering(move |told, _| {

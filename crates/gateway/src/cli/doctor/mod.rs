@@ -4,6 +4,7 @@
 //! but what every start does (a torn tail is cut, a snapshot is left), and writes one small file, which it removes.
 
 mod books;
+mod database;
 mod disk;
 mod peer;
 mod providers;
@@ -88,6 +89,7 @@ const LINE: [Field; 4] = [("", "verdict"), ("check", "check"), ("found", "found"
 pub(super) fn run(session: &Session<'_>, words: &Doctor) -> Result<(), Ended> {
     let data = &session.cli.global.data;
     let mut findings = disk::check(data);
+    findings.extend(database::check(session.settings.database.as_ref()));
     let books = books::check(data, &session.settings);
     findings.extend(books.findings);
     let (config, about_config) = configuration(words);
