@@ -8,13 +8,17 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How long a server may take to answer at all, if the address does not say.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// What the server's own lists call us, if the address does not say.
 const NAME: &str = "holdfast";
+
+/// What moves the bytes of a connection, as long as it is polled.
+pub(crate) type Driver = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// A database that can be connected to.
 #[derive(Clone)]
@@ -58,12 +62,16 @@ impl Database {
     /// # Errors
     /// If nobody answers, or not to us.
     pub async fn connect(&self) -> Result<Client, DatabaseError> {
-        let connected = self.config.connect(self.tls.clone()).await;
-        let (client, connection) =
-            connected.map_err(|error| DatabaseError::Unreachable(DatabaseError::said(&error)))?;
+        let (client, driver) = self.open().await?;
         // May safely die: it ends with its client, and errors reach the client's own calls.
-        tokio::spawn(connection);
+        tokio::spawn(driver);
         Ok(client)
+    }
+
+    /// Connects, and leaves it to the caller to poll what moves the bytes.
+    pub(crate) async fn open(&self) -> Result<(Client, Driver), DatabaseError> {
+        let connected = self.config.connect(self.tls.clone()).await;
+        connected.map_err(|error| DatabaseError::Unreachable(DatabaseError::said(&error)))
     }
 }
 

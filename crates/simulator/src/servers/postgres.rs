@@ -13,7 +13,9 @@ const USER: &str = "bench";
 /// A running cluster that anybody on this machine may use as anybody; stopped when dropped.
 #[derive(Debug)]
 pub struct PostgresServer {
-    process: Server,
+    process: Option<Server>,
+    bin: PathBuf,
+    dir: PathBuf,
     port: u16,
 }
 
@@ -42,20 +44,34 @@ impl PostgresServer {
         initdb.arg("--pgdata=data");
         finish(initdb, "initdb")?;
 
-        let port = private_port()?;
-        let mut postgres = unprivileged(&bin.join("postgres"), Ending::Quit, dir)?;
-        postgres.args(["-D", "data", "-p", &port.to_string()]);
+        let mut server = Self { process: None, bin, dir: dir.to_owned(), port: private_port()? };
+        server.start_again()?;
+        Ok(server)
+    }
+
+    /// Starts it on the same port with the files that it left, and waits until it answers.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn start_again(&mut self) -> Result<(), ServerError> {
+        let mut postgres = unprivileged(&self.bin.join("postgres"), Ending::Quit, &self.dir)?;
+        postgres.args(["-D", "data", "-p", &self.port.to_string()]);
         postgres.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
-        let mut process = Server::start(postgres, Ending::Quit, dir.join("log"))?;
+        let process = self.process.insert(Server::start(postgres, Ending::Quit, self.dir.join("log"))?);
         let began = Instant::now();
-        while !is_ready(&bin, port) {
+        while !is_ready(&self.bin, self.port) {
             if began.elapsed() > READY_WITHIN || !process.is_running() {
                 let said = process.last_words();
                 return Err(ServerError::NotReady { server: "postgres", within: READY_WITHIN, said });
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        Ok(Self { process, port })
+        Ok(())
+    }
+
+    /// Ends it at once, without a checkpoint: it recovers when it is started again.
+    pub fn kill(&mut self) {
+        self.process = None;
     }
 
     /// The address of a database of it, for its superuser.
@@ -70,10 +86,16 @@ impl PostgresServer {
         format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Its first process.
+    /// Its port on the loopback.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its first process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Server::pid)
     }
 }
 
