@@ -102,8 +102,10 @@ END
 $$;
 
 -- The same, locked until the transaction ends: owners first, then payees, then budgets, each in the order of their names, so that
--- two nodes never wait for each other in a circle. Whoever moves a life, a balance or a budget holds these locks. One row more:
+-- two nodes never wait for each other in a circle. Whoever moves a life, a balance or a budget holds these locks. Two rows more:
 --   block   the first of 8,192 offsets that are this batch's alone
+--   locked  how many owners, payees and budgets are locked. One that was made while the locks were waited for is among the rows and
+--           not locked: whoever sees more rows than locks must begin again, or two could wait for each other after all
 -- and one for each of `in_doubt`, offsets of earlier batches whose commit was not answered, that is there after all:
 --   done    the offset
 -- Whoever wrote them held the same locks, so by now it has ended, one way or the other.
@@ -120,22 +122,29 @@ DECLARE
     of_lives    record := holdfast.ledger_of_lives(ledger_open.lives);
     all_owners  text[] := ledger_open.owners || of_lives.owners;
     all_budgets text[] := ledger_open.budgets || of_lives.budgets;
+    of_owners   bigint := 0;
+    of_payees   bigint := 0;
+    of_budgets  bigint := 0;
 BEGIN
     PERFORM FROM holdfast.ledger_owners AS locked
       WHERE locked.owner = ANY (all_owners) ORDER BY locked.owner FOR NO KEY UPDATE;
+    GET DIAGNOSTICS of_owners = ROW_COUNT;
     IF cardinality(ledger_open.payees) > 0 THEN
         PERFORM FROM holdfast.ledger_payees AS locked
           WHERE locked.payee = ANY (ledger_open.payees) ORDER BY locked.payee FOR NO KEY UPDATE;
+        GET DIAGNOSTICS of_payees = ROW_COUNT;
     END IF;
     IF cardinality(all_budgets) > 0 THEN
         PERFORM FROM holdfast.ledger_budgets AS locked
           WHERE locked.budget = ANY (all_budgets) ORDER BY locked.budget FOR NO KEY UPDATE;
+        GET DIAGNOSTICS of_budgets = ROW_COUNT;
     END IF;
 
     -- A statement of its own sees what was committed while it was waited for the locks.
     RETURN QUERY SELECT * FROM holdfast.ledger_rows(
         all_owners, ledger_open.lives, ledger_open.keys, ledger_open.payees, all_budgets);
-    RETURN QUERY VALUES ('block', '', ARRAY[nextval('holdfast.ledger_blocks') * 8192], NULL::bytea);
+    RETURN QUERY VALUES ('block', '', ARRAY[nextval('holdfast.ledger_blocks') * 8192], NULL::bytea),
+                        ('locked', '', ARRAY[of_owners, of_payees, of_budgets], NULL::bytea);
     IF cardinality(ledger_open.in_doubt) > 0 THEN
         RETURN QUERY SELECT 'done', '', ARRAY[entry.entry_offset], NULL::bytea
           FROM holdfast.ledger_entries AS entry WHERE entry.entry_offset = ANY (ledger_open.in_doubt);

@@ -2,6 +2,7 @@
 
 mod journal;
 mod ledgers;
+mod shared;
 
 use crate::postgres_world::Outbox;
 use crate::redis_world::{redis_at, temp_dir};

@@ -1,17 +1,20 @@
 //! Holds whose time has come.
 
 use super::PostgresLedger;
+use super::session::Question;
 use holdfast_domain::{ChargeId, Label, charge};
-use holdfast_engine::{Command, Refusal, Request};
+use holdfast_engine::{BATCH_MAX, Command, Refusal, Request};
 
 const DUE: &str = "SELECT substr(life, 3) FROM holdfast.ledger_lives \
-                   WHERE expires_at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint \
+                   WHERE expires_at <= coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) \
                    ORDER BY expires_at, life LIMIT $1";
 
 impl PostgresLedger {
     /// The holds whose time has come, those that ended first before the others.
     pub async fn due(&self, at_most: u32) -> Result<Vec<ChargeId>, Refusal> {
-        let due = self.rows(DUE, &[&i64::from(at_most)]).await?;
+        let at_most = i64::from(at_most).min(i64::try_from(BATCH_MAX).unwrap_or(i64::MAX));
+        let now = self.shared.time.given().map(|now| i64::try_from(now.millis()).unwrap_or(i64::MAX));
+        let due = self.read(Question::Words(DUE), &[&at_most, &now]).await?;
         let id = |row: &tokio_postgres::Row| row.try_get::<_, &str>(0).ok()?.parse::<ChargeId>().ok();
         Ok(due.iter().filter_map(id).collect())
     }

@@ -82,11 +82,12 @@ impl Lane {
                     job.answer(answers.by_ref().take(count).collect());
                 }
             }
-            // One of them may be to blame: each caller's are tried alone.
+            // One of them may be to blame, and is soon alone: each half is tried by itself.
             Served::Refused if jobs.len() > 1 => {
-                for job in jobs {
-                    Box::pin(self.serve(vec![job])).await;
-                }
+                let mut first = jobs;
+                let second = first.split_off(first.len() / 2);
+                Box::pin(self.serve(first)).await;
+                Box::pin(self.serve(second)).await;
             }
             Served::Refused => {
                 for job in jobs {
@@ -144,7 +145,7 @@ impl Lane {
             }
         };
         let in_doubt: Vec<i64> = doubts.iter().map(|(offset, _)| offset.cast_signed()).collect();
-        let round = session.round(requests, &in_doubt, self.shared.rules).await?;
+        let round = session.round(requests, &in_doubt, self.shared.rules, &self.shared.time).await?;
         self.shared.reached();
         Ok(round)
     }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The rules are the embedded engine's ([`holdfast_engine::part`]); the tables and what they guard are in `sql/0008…0010`. Time is
-//! the database's, so that nodes need not agree on it.
+//! the database's, so that nodes need not agree on it ([`Time`]).
 
 mod entry;
 mod expiry;
@@ -14,21 +14,23 @@ mod owed;
 mod query;
 mod rows;
 mod session;
+mod time;
 
 pub use owed::Owed;
 pub use query::Until;
+pub use time::Time;
 
 use super::{Database, DatabaseError};
 use holdfast_engine::part::{Part, Wanted};
 use holdfast_engine::{Answer, BATCH_MAX, Limits, Refusal, Request, View};
 use lane::Job;
-use session::Session;
+use rows::{Opened, names};
+use session::{Question, Session, Values};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 /// How many lanes a node has, unless told otherwise. One decides while the others' commits are being synced.
 pub const LANES: usize = 3;
@@ -104,6 +106,7 @@ struct Shared {
     waiting: AtomicUsize,
     stopping: AtomicBool,
     rules: Rules,
+    time: Time,
     observer: Arc<dyn Observer>,
     is_reached: AtomicBool,
     overtaken: AtomicU64,
@@ -118,6 +121,19 @@ impl PostgresLedger {
     /// # Errors
     /// If it cannot be reached, or has no ledger.
     pub async fn open(database: Database, rules: Rules, observer: Arc<dyn Observer>) -> Result<Self, DatabaseError> {
+        Self::open_at(database, rules, Time::Database, observer).await
+    }
+
+    /// The same, with the time from elsewhere.
+    ///
+    /// # Errors
+    /// If it cannot be reached, or has no ledger.
+    pub async fn open_at(
+        database: Database,
+        rules: Rules,
+        time: Time,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, DatabaseError> {
         let reader = Session::connect(&database).await?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
@@ -125,6 +141,7 @@ impl PostgresLedger {
             waiting: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             rules,
+            time,
             observer,
             is_reached: AtomicBool::new(true),
             overtaken: AtomicU64::new(0),
@@ -158,41 +175,32 @@ impl PostgresLedger {
 
     /// Looks at what is wanted as it stands. Sums and lists over all are asked for by their own functions.
     pub async fn look<T>(&self, wanted: &Wanted, look: impl FnOnce(&View<'_>) -> T) -> Result<T, Refusal> {
-        let mut is_last = false;
-        loop {
-            let session = self.session().await?;
-            match session.look(wanted, self.shared.rules.limits).await {
-                Ok(part) => {
-                    self.shared.reached();
-                    let part: Part = part?;
-                    return Ok(part.look(look));
-                }
-                Err(error) => self.unless_gone(&session, &error, is_last)?,
-            }
-            is_last = true;
-        }
+        let lists = names(wanted);
+        let lists: Values<'_> = &[&lists.owners, &lists.lives, &lists.keys, &lists.payees, &lists.budgets];
+        let rows = self.read(Question::Look, lists).await?;
+        let unreadable = || Refusal::Unreadable("the database's rows are not understood".to_owned());
+        let opened = Opened::read(&rows, &self.shared.time).ok_or_else(unreadable)?;
+        Ok(Part::new(opened.rows, self.shared.rules.limits)?.look(look))
     }
 
-    /// Asks by the connection that is only for reading, and once more by a new one if that was gone.
-    async fn rows(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Refusal> {
-        let mut is_last = false;
+    /// Reads by the connection that is only for reading, and once more by a new one if that was gone.
+    async fn read(&self, question: Question<'_>, values: Values<'_>) -> Result<Vec<Row>, Refusal> {
+        let mut is_second = false;
         loop {
             let session = self.session().await?;
-            match session.client().query(sql, values).await {
-                Ok(rows) => {
+            let unanswered = match session.ask(question, values).await {
+                Ok(found) => {
                     self.shared.reached();
-                    return Ok(rows);
+                    return Ok(found);
                 }
-                Err(error) => self.unless_gone(&session, &error, is_last)?,
+                Err(unanswered) => unanswered,
+            };
+            self.shared.trouble(&Trouble::Lost(unanswered.said));
+            if is_second || !unanswered.was_gone {
+                return Err(Refusal::DatabaseUnavailable);
             }
-            is_last = true;
+            is_second = true;
         }
-    }
-
-    /// Whether it is worth another connection: only if this one is gone, and it was the first.
-    fn unless_gone(&self, session: &Session, error: &tokio_postgres::Error, is_last: bool) -> Result<(), Refusal> {
-        self.shared.trouble(&Trouble::Lost(DatabaseError::said(error)));
-        if is_last || !session.is_closed() { Err(Refusal::DatabaseUnavailable) } else { Ok(()) }
     }
 
     async fn session(&self) -> Result<Arc<Session>, Refusal> {

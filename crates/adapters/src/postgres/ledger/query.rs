@@ -1,12 +1,12 @@
 //! Questions over the whole of the books: sums, lists, histories. Answered by what is committed when they are asked.
 
 use super::PostgresLedger;
+use super::session::{Question, Values};
 use holdfast_domain::charge::{Charge, Hold};
 use holdfast_domain::{Account, Change, ChargeId, CreditUnit, Day, OwnerId, Span, Timestamp};
 use holdfast_engine::part::Wanted;
 use holdfast_engine::{Balance, Record, Refusal, Standing, Totals};
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 /// The newest moment that the database can be asked about.
 const LAST_MOMENT: i64 = i64::MAX;
@@ -32,7 +32,11 @@ impl Until {
 }
 
 impl PostgresLedger {
-    async fn row(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Refusal> {
+    async fn rows(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, Refusal> {
+        self.read(Question::Words(sql), values).await
+    }
+
+    async fn row(&self, sql: &str, values: Values<'_>) -> Result<Row, Refusal> {
         self.rows(sql, values).await?.into_iter().next().ok_or_else(unreadable)
     }
 

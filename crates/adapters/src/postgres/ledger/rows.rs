@@ -1,11 +1,12 @@
 //! The rows of `ledger_look` and `ledger_open`: see `sql/0009_ledger_open.sql`.
 
+use super::Time;
 use super::entry::life_name;
 use holdfast_domain::budget::Used;
-use holdfast_domain::{CreditUnit, Day, Id, IdKind, Timestamp};
+use holdfast_domain::{BudgetId, CreditUnit, Day, Event, Id, IdKind, OwnerId, Timestamp};
 use holdfast_engine::Record;
 use holdfast_engine::part::{BudgetRow, LifeId, OwnerRow, PayeeRow, Rows, Wanted};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tokio_postgres::Row;
 
 /// What is wanted, in the database's words.
@@ -39,11 +40,13 @@ pub(super) struct Opened {
     pub(super) chains: HashMap<String, Vec<u8>>,
     /// The first offset of an earlier batch that was admitted after all.
     pub(super) done: Option<u64>,
+    /// How many owners, payees and budgets are locked.
+    locked: [u64; 3],
 }
 
 impl Opened {
     /// What the rows say; `None` if they are not such rows.
-    pub(super) fn read(rows: &[Row]) -> Option<Self> {
+    pub(super) fn read(rows: &[Row], time: &Time) -> Option<Self> {
         let mut opened = Self {
             rows: Rows {
                 owners: Vec::new(),
@@ -56,11 +59,26 @@ impl Opened {
             },
             chains: HashMap::new(),
             done: None,
+            locked: [0; 3],
         };
         for row in rows {
             opened.add(row)?;
         }
+        opened.rows.now = time.given().unwrap_or(opened.rows.now);
         Some(opened)
+    }
+
+    /// Whether all that came is locked, and the owner and the budgets of every life came with it. What was made while the locks
+    /// were waited for came without.
+    pub(super) fn is_whole(&self) -> bool {
+        let Rows { owners, payees, budgets, lives, .. } = &self.rows;
+        if self.locked != [owners.len(), payees.len(), budgets.len()].map(|count| count as u64) {
+            return false;
+        }
+        let owners: HashSet<OwnerId> = owners.iter().map(|row| row.id).collect();
+        let budgets: HashSet<BudgetId> = budgets.iter().map(|row| row.id).collect();
+        let has_all = |event: &Event| event.budgets().iter().all(|budget| budgets.contains(&budget.id));
+        lives.iter().all(|record| owners.contains(&record.event.owner()) && has_all(&record.event))
     }
 
     fn add(&mut self, row: &Row) -> Option<()> {
@@ -95,6 +113,7 @@ impl Opened {
             ("key", [_]) => rows.keyed.push(Record::decode(body?)?),
             ("moment", [moment]) => rows.now = Timestamp::from_millis(*moment),
             ("block", [first]) => rows.first_offset = *first,
+            ("locked", [owners, payees, budgets]) => self.locked = [*owners, *payees, *budgets],
             ("done", [offset]) => self.done = Some(*offset),
             (_, _) => return None,
         }

@@ -1,12 +1,15 @@
 //! One connection that decides: a round opens what its requests look at, decides them, and has what came of it admitted.
 
-use super::Rules;
 use super::entry::{Admission, Ledger};
 use super::rows::{Opened, names};
+use super::{Rules, Time};
 use crate::postgres::{Database, DatabaseError};
 use holdfast_engine::part::{Part, Wanted};
-use holdfast_engine::{Answer, Limits, Refusal, Request};
+use holdfast_engine::{Answer, Request};
 use holdfast_journal::failpoint;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
@@ -15,6 +18,11 @@ use tokio_postgres::{Client, Error, Row, Statement};
 const BOUNDS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '6s'; \
                       SET idle_in_transaction_session_timeout = '3s'; \
                       SET default_transaction_isolation = 'read committed'";
+/// How long a connection may take to be made.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How long an answer may take by our own clock: longer than the database's bounds, for when there is no database any more.
+const ANSWER_WITHIN: Duration = Duration::from_secs(12);
+const NO_ANSWER: &str = "no answer came in time";
 
 /// A connection with what it says prepared.
 pub(super) struct Session {
@@ -24,6 +32,7 @@ pub(super) struct Session {
     admit: Statement,
     /// Whose books these are.
     ledger: [u8; 16],
+    driver: Driving,
 }
 
 /// What a round came to.
@@ -58,10 +67,47 @@ pub(super) enum Failed {
     },
 }
 
+/// What is only read.
+#[derive(Clone, Copy)]
+pub(super) enum Question<'a> {
+    /// What requests may look at, without locks.
+    Look,
+    /// Words of their own.
+    Words(&'a str),
+}
+
+/// Why a question has no answer.
+pub(super) struct Unanswered {
+    /// In words.
+    pub(super) said: String,
+    /// Whether the connection was gone, so that another one may answer.
+    pub(super) was_gone: bool,
+}
+
+/// The values of a question, in order.
+pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// What moves the bytes of a connection.
+struct Driving(AbortHandle);
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        // Closes it at once: what hangs is not waited for.
+        self.0.abort();
+    }
+}
+
 impl Session {
     /// Connects, and looks whether the schema is there.
     pub(super) async fn connect(database: &Database) -> Result<Self, DatabaseError> {
-        let client = database.connect().await?;
+        let late = || DatabaseError::Unreachable(NO_ANSWER.to_owned());
+        timeout(CONNECT_WITHIN, Self::begin(database)).await.map_err(|_| late())?
+    }
+
+    async fn begin(database: &Database) -> Result<Self, DatabaseError> {
+        let (client, driver) = database.open().await?;
+        // May safely die: its client is told.
+        let driver = Driving(tokio::spawn(driver).abort_handle());
         client.batch_execute(BOUNDS).await?;
         let text = Type::TEXT_ARRAY;
         let five = [text.clone(), text.clone(), text.clone(), text.clone(), text.clone()];
@@ -72,7 +118,7 @@ impl Session {
         let identity = client.query_one("SELECT uuid_send(ledger_id) FROM holdfast.ledger_identity", &[]).await?;
         let ledger = <[u8; 16]>::try_from(identity.get::<_, &[u8]>(0))
             .map_err(|_| DatabaseError::Failed("the ledger's id is not one".to_owned()))?;
-        Ok(Self { client, open, look, admit, ledger })
+        Ok(Self { client, open, look, admit, ledger, driver })
     }
 
     /// Whose books these are.
@@ -80,36 +126,49 @@ impl Session {
         self.ledger
     }
 
-    /// The client, for what is only read.
-    pub(super) const fn client(&self) -> &Client {
-        &self.client
-    }
-
     /// Whether it can be used no more.
     pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        self.client.is_closed() || self.driver.0.is_finished()
     }
 
-    /// Looks at what is wanted, without locks.
-    pub(super) async fn look(&self, wanted: &Wanted, limits: Limits) -> Result<Result<Part, Refusal>, Error> {
-        let lists = names(wanted);
-        let lists: [&(dyn ToSql + Sync); 5] = [&lists.owners, &lists.lives, &lists.keys, &lists.payees, &lists.budgets];
-        let rows = self.client.query(&self.look, &lists).await?;
-        let unreadable = || Refusal::Unreadable("the database's rows are not understood".to_owned());
-        Ok(Opened::read(&rows).ok_or_else(unreadable).and_then(|opened| Part::new(opened.rows, limits)))
+    /// Reads. One that did not answer in time can be used no more.
+    pub(super) async fn ask(&self, question: Question<'_>, values: Values<'_>) -> Result<Vec<Row>, Unanswered> {
+        let asked = async {
+            match question {
+                Question::Look => self.client.query(&self.look, values).await,
+                Question::Words(words) => self.client.query(words, values).await,
+            }
+        };
+        match timeout(ANSWER_WITHIN, asked).await {
+            Ok(answer) => answer
+                .map_err(|error| Unanswered { said: DatabaseError::said(&error), was_gone: self.client.is_closed() }),
+            Err(_late) => {
+                self.driver.0.abort();
+                Err(Unanswered { said: NO_ANSWER.to_owned(), was_gone: false })
+            }
+        }
     }
 
     /// Decides `requests`, in order, and has it admitted. `in_doubt` are the first offsets of earlier rounds with the same
     /// requests whose end is not known.
-    pub(super) async fn round(&self, requests: &[&Request], in_doubt: &[i64], rules: Rules) -> Result<Round, Failed> {
+    pub(super) async fn round(
+        &self,
+        requests: &[&Request],
+        in_doubt: &[i64],
+        rules: Rules,
+        time: &Time,
+    ) -> Result<Round, Failed> {
         let wanted = Wanted::by(requests.iter().copied());
         let rows = self.open(&wanted, in_doubt).await?;
-        let opened = match Opened::read(&rows) {
+        let opened = match Opened::read(&rows, time) {
             Some(opened) => opened,
             None => return self.leave(Err(Failed::Refused("its rows are not understood".to_owned()))).await,
         };
         if let Some(offset) = opened.done {
             return self.leave(Ok(Round::Admitted(offset))).await;
+        }
+        if !opened.is_whole() {
+            return self.leave(Err(Failed::Overtaken)).await;
         }
         let (chains, offset) = (opened.chains, opened.rows.first_offset);
         let decided = Part::new(opened.rows, rules.limits).and_then(|mut part| {
@@ -134,10 +193,11 @@ impl Session {
         let lists = names(wanted);
         let lists: [&(dyn ToSql + Sync); 6] =
             [&lists.owners, &lists.lives, &lists.keys, &lists.payees, &lists.budgets, &in_doubt];
-        let (begun, rows) = tokio::join!(self.client.batch_execute("BEGIN"), self.client.query(&self.open, &lists));
-        match begun.and(rows) {
-            Ok(rows) => Ok(rows),
-            Err(error) => self.leave(Err(failed(&error))).await,
+        let both = async { tokio::join!(self.client.batch_execute("BEGIN"), self.client.query(&self.open, &lists)) };
+        match timeout(ANSWER_WITHIN, both).await.map(|(begun, rows)| begun.and(rows)) {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(error)) => self.leave(Err(failed(&error))).await,
+            Err(_late) => Err(Failed::Lost(NO_ANSWER.to_owned())),
         }
     }
 
@@ -146,22 +206,24 @@ impl Session {
         let Admission { entries, owners, lives, payees, budgets, obligations } = admission;
         let admission: [&(dyn ToSql + Sync); 6] = [&entries, &owners, &lives, &payees, &budgets, &obligations];
         failpoint::pass("ledger.before_admit");
-        let (admitted, committed) =
-            tokio::join!(self.client.query(&self.admit, &admission), self.client.batch_execute("COMMIT"));
+        let both =
+            async { tokio::join!(self.client.query(&self.admit, &admission), self.client.batch_execute("COMMIT")) };
+        let came = timeout(ANSWER_WITHIN, both).await;
         failpoint::pass("ledger.after_commit");
-        match (admitted, committed) {
-            (Ok(_), Ok(())) => Ok(Round::Answered { answers, owes: !obligations.is_empty() }),
+        match came {
+            Ok((Ok(_), Ok(()))) => Ok(Round::Answered { answers, owes: !obligations.is_empty() }),
             // The database said no: the commit after it was none.
-            (Err(error), Ok(())) if error.as_db_error().is_some() => Err(failed(&error)),
-            (Ok(_) | Err(_), Ok(()) | Err(_)) => Err(Failed::InDoubt { offset, answers }),
+            Ok((Err(error), Ok(()))) if error.as_db_error().is_some() => Err(failed(&error)),
+            Ok((Ok(_) | Err(_), Ok(()) | Err(_))) | Err(_) => Err(Failed::InDoubt { offset, answers }),
         }
     }
 
     /// Ends the transaction without a trace.
     async fn leave<T>(&self, came_to: Result<T, Failed>) -> Result<T, Failed> {
-        match self.client.batch_execute("ROLLBACK").await {
-            Ok(()) => came_to,
-            Err(error) => came_to.and(Err(failed(&error))),
+        match timeout(ANSWER_WITHIN, self.client.batch_execute("ROLLBACK")).await {
+            Ok(Ok(())) => came_to,
+            Ok(Err(error)) => came_to.and(Err(failed(&error))),
+            Err(_late) => Err(Failed::Lost(NO_ANSWER.to_owned())),
         }
     }
 }

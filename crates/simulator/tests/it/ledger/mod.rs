@@ -1,10 +1,16 @@
 //! The engine on a real PostgreSQL: several nodes on one database, and what is done to them.
 
+pub(crate) mod checker;
+mod contention;
+mod faults;
 mod guards;
+mod load;
 mod nodes;
+mod proxy;
+mod roles;
 
 use holdfast_adapters::postgres::ledger::{LANES, Observer, Rules, Settles, Trouble};
-use holdfast_adapters::postgres::{self, Database, PostgresLedger};
+use holdfast_adapters::postgres::{self, Database, DatabaseError, PostgresLedger};
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{Budgets, CreditUnit, Key};
 use holdfast_engine::part::Wanted;
@@ -44,18 +50,43 @@ impl World {
 
     /// A node, which may do what a node may and no more.
     pub(crate) async fn node(&self) -> PostgresLedger {
-        self.node_at(&self.server.url_as("node", "postgres"), Arc::new(Heard::default())).await
+        self.node_with(&self.server.url_as("node", "postgres"), LANES, Arc::default()).await
     }
 
-    pub(crate) async fn node_at(&self, url: &str, heard: Arc<Heard>) -> PostgresLedger {
-        let database = Database::at(url, None).unwrap();
-        let rules = Rules { limits: Limits { open_holds: OPEN_HOLDS_MAX }, settles: Settles::Yes, lanes: LANES };
-        PostgresLedger::open(database, rules, heard).await.unwrap()
+    /// A node by another way, with so many lanes.
+    pub(crate) async fn node_with(&self, url: &str, lanes: usize, heard: Arc<Heard>) -> PostgresLedger {
+        open(url, lanes, heard).await.unwrap()
+    }
+
+    /// The same, where the way may be cut.
+    pub(crate) async fn try_node(&self, url: &str, lanes: usize) -> Result<PostgresLedger, DatabaseError> {
+        open(url, lanes, Arc::default()).await
+    }
+
+    /// Another database of the same server, with the schema.
+    pub(crate) async fn add_database(&self, name: &str) {
+        self.admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        postgres::migrate(&mut self.log_in(name).await, &postgres::ALL).await.unwrap();
+    }
+
+    /// The superuser in a database.
+    pub(crate) async fn log_in(&self, database: &str) -> Client {
+        Database::at(&self.server.url(database), None).unwrap().connect().await.unwrap()
+    }
+
+    /// The way of a node to a database.
+    pub(crate) fn database(&self, name: &str) -> Database {
+        Database::at(&self.server.url_as("node", name), None).unwrap()
     }
 
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.admin.query_one(sql, &[]).await.unwrap().get(0)
     }
+}
+
+async fn open(url: &str, lanes: usize, heard: Arc<Heard>) -> Result<PostgresLedger, DatabaseError> {
+    let rules = Rules { limits: Limits { open_holds: OPEN_HOLDS_MAX }, settles: Settles::Yes, lanes };
+    PostgresLedger::open(Database::at(url, None).unwrap(), rules, heard).await
 }
 
 pub(crate) fn credits(units: u64) -> CreditUnit {

@@ -5,7 +5,7 @@ mod crashes;
 mod desk;
 mod enqueueing;
 mod migrating;
-mod roles;
+pub(crate) mod roles;
 mod workers;
 
 use holdfast_adapters::postgres::{self, Database};
@@ -18,8 +18,8 @@ const ROLES: [&str; 5] =
     ["symphony_ingest", "symphony_executor", "symphony_admin", "symphony_auditor", "symphony_readonly"];
 
 /// A server with the outbox in it.
-struct World {
-    server: PostgresServer,
+pub(crate) struct World {
+    pub(crate) server: PostgresServer,
     /// The superuser, who plays time and accidents.
     admin: Client,
     _dir: TempDir,
@@ -35,7 +35,7 @@ impl World {
     }
 
     /// A server with the schema, whose roles may log in.
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let mut world = Self::bare().await;
         postgres::migrate(&mut world.admin, &postgres::ALL).await.unwrap();
         for role in ROLES {
@@ -44,22 +44,22 @@ impl World {
         world
     }
 
-    async fn log_in(&self, role: &str) -> Client {
+    pub(crate) async fn log_in(&self, role: &str) -> Client {
         connect(&self.server.url_as(role, "postgres")).await
     }
 
     /// Runs statements as the superuser.
-    async fn run(&self, sql: &str) {
+    pub(crate) async fn run(&self, sql: &str) {
         self.admin.batch_execute(sql).await.unwrap();
     }
 
     /// Asks as the superuser.
-    async fn ask(&self, sql: &str) -> Vec<Vec<String>> {
+    pub(crate) async fn ask(&self, sql: &str) -> Vec<Vec<String>> {
         ask(&self.admin, sql).await.unwrap()
     }
 
     /// Asks for one value as the superuser.
-    async fn value(&self, sql: &str) -> String {
+    pub(crate) async fn value(&self, sql: &str) -> String {
         self.ask(sql).await.concat().concat()
     }
 
@@ -86,7 +86,7 @@ async fn connect(url: &str) -> Client {
 }
 
 /// Every value as text; NULL is empty.
-async fn ask(client: &Client, sql: &str) -> Result<Vec<Vec<String>>, Error> {
+pub(crate) async fn ask(client: &Client, sql: &str) -> Result<Vec<Vec<String>>, Error> {
     let messages = client.simple_query(sql).await?;
     let rows = messages.iter().filter_map(|message| {
         let SimpleQueryMessage::Row(row) = message else { return None };
@@ -96,7 +96,7 @@ async fn ask(client: &Client, sql: &str) -> Result<Vec<Vec<String>>, Error> {
 }
 
 /// The SQLSTATE that a statement ends with.
-async fn sqlstate(client: &Client, sql: &str) -> String {
+pub(crate) async fn sqlstate(client: &Client, sql: &str) -> String {
     match client.batch_execute(sql).await {
         Ok(()) => "00000".to_owned(),
         Err(error) => error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()),

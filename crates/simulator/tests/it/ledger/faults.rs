@@ -1,0 +1,148 @@
+//! The way to the database is cut, the database is restarted, a node stands still, an answer never comes: nothing is lost, nothing
+//! is done twice, nobody waits for ever.
+
+use super::load::Load;
+use super::proxy::{Cut, Proxy};
+use super::{Heard, World, available, checker, code, done, mint, reserve};
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::Arc;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_a_commit_whose_answer_is_lost_is_found_out() {
+    let world = World::new().await;
+    let proxy = Proxy::to(&world.server).await;
+    let heard = Arc::new(Heard::default());
+    let node = world.node_with(&proxy.url(), 1, Arc::clone(&heard)).await;
+    // Each is met by the lane's next connection. The second request meets both others.
+    proxy.cut_next(&[Cut::AnswerOfCommit(1), Cut::BeforeCommit(1), Cut::AfterCommit(1)]);
+    done(&node, mint("alice", 100, "m1")).await;
+    assert_eq!((proxy.cuts(), node.health().in_doubt), ((1, 1), 1), "it was done, and its answer lost");
+    assert_eq!(world.number("SELECT count(*) FROM holdfast.ledger_entries").await, 1);
+    done(&node, reserve("alice", "c1", 30)).await;
+    assert_eq!((proxy.cuts(), node.health().in_doubt), ((3, 3), 3), "not done, then done or not");
+    assert_eq!(world.number("SELECT count(*) FROM holdfast.ledger_entries").await, 2);
+    done(&node, mint("alice", 7, "m2")).await;
+    assert_eq!(node.health().in_doubt, 3);
+    assert_eq!(heard.0.lock().unwrap().iter().filter(|said| *said == "InDoubt").count(), 3);
+    assert_eq!(available(&node, "alice").await, 77);
+    checker::check(&world.admin).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_connections_cut_at_random_places_lose_nothing_and_do_nothing_twice() {
+    let (mut cuts, mut commits_cut, mut in_doubt) = (0, 0, 0);
+    let world = World::new().await;
+    for seed in 1..=4 {
+        let proxy = Proxy::to(&world.server).await;
+        proxy.cut_by(seed);
+        // The first connection only reads: whoever opens a node asks again.
+        let node = loop {
+            if let Ok(node) = world.try_node(&proxy.url(), 2).await {
+                break Arc::new(node);
+            }
+        };
+        let load = Load::begin(&[Arc::clone(&node)], 6, &format!("s{seed}"));
+        load.reaches(180).await;
+        proxy.calm();
+        load.end(&world).await;
+        let (of_seed, of_commits) = proxy.cuts();
+        (cuts, commits_cut, in_doubt) = (cuts + of_seed, commits_cut + of_commits, in_doubt + node.health().in_doubt);
+    }
+    checker::check(&world.admin).await.unwrap();
+    assert!(cuts > 50 && commits_cut > 30, "{cuts} cuts, {commits_cut} at a commit");
+    assert!(in_doubt > 30, "{in_doubt} commits in doubt");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_restarted_under_load_has_all_that_was_acknowledged_once() {
+    let mut world = World::new().await;
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(Arc::new(world.node().await));
+    }
+    let load = Load::begin(&nodes, 12, "r");
+    for round in 1..=3 {
+        load.reaches(round * 150).await;
+        // Without a checkpoint, as if the power had gone.
+        world.server.kill();
+        world.server.start_again().unwrap();
+    }
+    load.reaches(600).await;
+    world.admin = world.log_in("postgres").await;
+    load.end(&world).await;
+    let checked = checker::check(&world.admin).await.unwrap();
+    assert!(checked.entries >= 600, "{checked:?}");
+    assert!(nodes.iter().all(|node| node.health().is_reached));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s16_a_node_that_stands_still_loses_its_locks_and_is_told() {
+    let world = World::new().await;
+    let proxy = Proxy::to(&world.server).await;
+    let (heard, other) = (Arc::new(Heard::default()), world.node().await);
+    let still = Arc::new(world.node_with(&proxy.url(), 1, Arc::clone(&heard)).await);
+    done(&other, mint("alice", 100, "m")).await;
+    proxy.hold();
+    let slow = Arc::clone(&still);
+    let asked = tokio::spawn(async move { slow.submit(reserve("alice", "c1", 60)).await });
+    // It holds the locks on alice's account, and goes no further.
+    proxy.holds(1).await;
+    assert_eq!(available(&other, "alice").await, 100, "looking waits for nobody");
+    done(&other, reserve("alice", "c2", 70)).await;
+    proxy.release();
+    // What it decided was on an older book, and is not admitted: it decides again.
+    assert_eq!(code(&asked.await.unwrap()), "INSUFFICIENT_BALANCE");
+    assert_eq!((heard.0.lock().unwrap().len(), still.health().in_doubt), (1, 1));
+    done(&still, reserve("alice", "c3", 30)).await;
+    assert_eq!(available(&other, "alice").await, 0);
+    checker::check(&world.admin).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s16_a_session_that_opened_and_went_silent_is_ended_and_its_admission_with_it() {
+    let world = World::new().await;
+    let node = world.node().await;
+    done(&node, mint("alice", 100, "m")).await;
+    let silent = world.database("postgres").connect().await.unwrap();
+    silent.batch_execute("SET idle_in_transaction_session_timeout = '500ms'; BEGIN").await.unwrap();
+    let open = "SELECT * FROM holdfast.ledger_open('{alice}', '{}', '{}', '{}', '{}', '{}')";
+    assert_eq!(silent.query(open, &[]).await.unwrap().len(), 4, "the owner, the moment, the block, the locks");
+    done(&node, reserve("alice", "c1", 10)).await;
+    let admit = "SELECT holdfast.ledger_admit('{}', '{}', '{}', '{}', '{}', '{}')";
+    let told = silent.batch_execute(admit).await.unwrap_err();
+    assert!(told.is_closed() || told.code().is_some_and(|code| code.code() == "25P03"), "{told:?}");
+    checker::check(&world.admin).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d5_a_server_process_that_never_answers_is_left_and_another_one_asked() {
+    let world = World::new().await;
+    let node = world.node().await;
+    done(&node, mint("alice", 100, "m")).await;
+    let pids = world.admin.query("SELECT pid FROM pg_stat_activity WHERE usename = 'node'", &[]).await.unwrap();
+    let pids: Vec<Pid> = pids.iter().map(|row| Pid::from_raw(row.get(0)).unwrap()).collect();
+    assert!(pids.len() >= 2, "the reader and a lane");
+    for pid in &pids {
+        kill_process(*pid, Signal::STOP).unwrap();
+    }
+    let wanted = holdfast_engine::part::Wanted { owners: vec!["alice".parse().unwrap()], ..Default::default() };
+    let (read, asked) = tokio::join!(
+        node.look(&wanted, |view| view.balance("alice".parse().unwrap())),
+        // So many that every lane has one.
+        five_holds(&node)
+    );
+    assert_eq!(read.map(|_| ()).map_err(|refusal| refusal.code()), Err("SERVICE_DATABASE_UNAVAILABLE"));
+    assert!(asked.iter().all(|code| *code == "done"), "{asked:?}");
+    assert_eq!(available(&node, "alice").await, 95, "by another connection");
+    for pid in &pids {
+        // Those whose connection was closed meanwhile end when they go on.
+        let _gone = kill_process(*pid, Signal::CONT);
+    }
+    checker::check(&world.admin).await.unwrap();
+}
+
+/// Five holds at once: whether each was made.
+async fn five_holds(node: &holdfast_adapters::postgres::PostgresLedger) -> [&'static str; 5] {
+    let hold = async |id: &str| code(&node.submit(reserve("alice", id, 1)).await);
+    tokio::join!(hold("c1"), hold("c2"), hold("c3"), hold("c4"), hold("c5")).into()
+}
