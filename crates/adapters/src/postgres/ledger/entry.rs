@@ -3,14 +3,15 @@
 use super::Settles;
 use crate::obligations::{late_id, line, same};
 use holdfast_domain::delivery::{Obligation, Part};
-use holdfast_domain::{Event, Place, Postings};
-use holdfast_engine::part::{Decided, LifeId, NewBudget, NewEntry};
+use holdfast_domain::{ChargeId, Event, Place, Postings};
+use holdfast_engine::moving::Due;
+use holdfast_engine::part::{Decided, LifeId, NewBudget, NewEntry, Tell};
 use holdfast_journal::JournalId;
 use postgres_types::ToSql;
 use std::collections::{BTreeMap, HashMap};
 
 /// The first link of every owner's chain.
-const NO_CHAIN: [u8; 32] = [0; 32];
+pub(super) const NO_CHAIN: [u8; 32] = [0; 32];
 
 #[derive(Debug, ToSql)]
 #[postgres(name = "ledger_new_entry")]
@@ -298,17 +299,25 @@ pub(super) fn life_name(life: LifeId) -> String {
 
 /// What the peer is to be told of an entry.
 fn owed(entry: &NewEntry, ledger: [u8; 16]) -> Option<ObligationRow> {
-    let tell = entry.tell?;
+    let Tell { part, cost } = entry.tell?;
     let Event::Charge { id: charge, owner, .. } = entry.record.event else { return None };
-    let id = match tell.part {
-        Part::First => same(charge),
-        Part::Late => late_id(JournalId(ledger), charge, entry.record.offset),
-    };
-    let obligation = Obligation { id, charge, owner, cost: tell.cost, created_at: entry.record.at };
-    Some(ObligationRow {
-        charge: charge.to_string(),
-        owner: owner.to_string(),
-        idempotency_key: id.to_string(),
-        payload: line::encode(&obligation),
-    })
+    let due = Due { part, owner, cost, at: entry.record.at, offset: entry.record.offset };
+    Some(ObligationRow::of(charge, &due, JournalId(ledger)))
+}
+
+impl ObligationRow {
+    /// What is due by an entry of `books`.
+    pub(super) fn of(charge: ChargeId, due: &Due, books: JournalId) -> Self {
+        let id = match due.part {
+            Part::First => same(charge),
+            Part::Late => late_id(books, charge, due.offset),
+        };
+        let obligation = Obligation { id, charge, owner: due.owner, cost: due.cost, created_at: due.at };
+        Self {
+            charge: charge.to_string(),
+            owner: due.owner.to_string(),
+            idempotency_key: id.to_string(),
+            payload: line::encode(&obligation),
+        }
+    }
 }
