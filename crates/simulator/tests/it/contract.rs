@@ -1,7 +1,7 @@
 //! Every adapter of a port passes the port's suite.
 
 mod journal;
-mod ledgers;
+pub(crate) mod ledgers;
 
 use crate::redis_world::{redis_at, temp_dir};
 use holdfast_adapters::SystemClock;

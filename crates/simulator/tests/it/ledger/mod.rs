@@ -1,6 +1,7 @@
 //! The engine on a real PostgreSQL: several nodes on one database, and what is done to them.
 
 mod guards;
+mod moving;
 mod nodes;
 
 use holdfast_adapters::postgres::ledger::{LANES, Observer, Rules, Settles, Trouble};
