@@ -4,9 +4,9 @@
 //! entries; the next import begins anew.
 
 use super::file::sync_parent;
-use super::{Engine, Head, Item, Moved, MovingError, Owed, Writer, check};
+use super::{Checked, Engine, Head, Item, Late, Moved, MovingError, Owed, Writer, check};
 use holdfast_domain::delivery::Part;
-use holdfast_engine::moving::{NotTaken, Owing, Stands};
+use holdfast_engine::moving::{NotTaken, Owing, Stands, Sums};
 use holdfast_engine::recovery::{self, OpenConfig, Opened, Progress, StartError};
 use holdfast_engine::{Corrupt, Ledger, OnDisk, Record};
 use holdfast_journal::{Batch, Disk, Frames, Journal, LocalDisk, Location, OpenError, ReadError, failpoint, verify};
@@ -61,7 +61,7 @@ pub fn export(
 pub fn import(
     data: &Path,
     config: &OpenConfig,
-    file: &Path,
+    (file, late): (&Path, Late),
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Moved, MovingError> {
     let disk = LocalDisk::at(data).map_err(MovingError::io(data))?;
@@ -73,7 +73,24 @@ pub fn import(
         fs::remove_dir_all(&stage).map_err(MovingError::io(&stage))?;
     }
     fs::create_dir(&stage).map_err(MovingError::io(&stage))?;
-    let staged = LocalDisk::at(&stage).map_err(MovingError::io(&stage))?;
+    let taken = take(&stage, config, (&checked, late), progress);
+    let placed = taken.and_then(|(found, owed)| {
+        put_in_place(&disk, data, &stage)?;
+        Ok(Moved { head: checked.head.clone(), sums: checked.sums, found, blake3: checked.blake3.clone(), owed })
+    });
+    // Done or not, nobody needs it any more; what cannot be removed is removed by the next import.
+    let _removed = fs::remove_dir_all(&stage).is_ok();
+    placed
+}
+
+/// Makes a journal below `stage` from a file, and compares what came of it.
+fn take(
+    stage: &Path,
+    config: &OpenConfig,
+    (checked, late): (&Checked, Late),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Sums, Owed), MovingError> {
+    let staged = LocalDisk::at(stage).map_err(MovingError::io(stage))?;
     let mut taking = Taking::begin(staged, config)?;
     let mut lines = checked.again()?;
     let mut stands = None;
@@ -99,8 +116,10 @@ pub fn import(
         return Err(differ(&checked.sums, &found));
     }
     let owed = taking.end()?;
-    put_in_place(&disk, data, &stage)?;
-    Ok(Moved { head: checked.head, sums: checked.sums, found, blake3: checked.blake3, owed })
+    if owed.renamed > 0 && late == Late::Refuse {
+        return Err(MovingError::LateResults { count: owed.renamed });
+    }
+    Ok((found, owed))
 }
 
 /// A journal that entries are taken into.
@@ -181,7 +200,7 @@ fn put_in_place(disk: &LocalDisk, data: &Path, stage: &Path) -> Result<(), Movin
     fs::rename(stage.join("journal"), &journal).map_err(io(&journal))?;
     sync_parent(&journal).map_err(io(data))?;
     failpoint::pass("import.after_commit");
-    fs::remove_dir_all(stage).map_err(io(stage))
+    Ok(())
 }
 
 pub(crate) fn refused(error: NotTaken) -> MovingError {

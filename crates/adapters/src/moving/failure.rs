@@ -42,6 +42,12 @@ pub enum MovingError {
         /// What the target has.
         target: String,
     },
+    /// Late results would go by other ids.
+    #[error("{count} late results that the peer has not acknowledged would go by other ids in a data directory")]
+    LateResults {
+        /// How many.
+        count: u64,
+    },
     /// The books that are to be exported do not fit together.
     #[error("the books cannot be exported: {0}")]
     Inconsistent(String),
@@ -78,6 +84,7 @@ impl MovingError {
             Self::NotEmpty { .. } => "IMPORT_TARGET_NOT_EMPTY",
             Self::Refused { .. } => "IMPORT_ENTRY_REFUSED",
             Self::Differ { .. } => "IMPORT_BOOKS_DIFFER",
+            Self::LateResults { .. } => "IMPORT_LATE_RESULTS",
             Self::Inconsistent(_) => "EXPORT_INCONSISTENT",
             Self::Exists(_) => "FILE_EXISTS",
             Self::Start(error) => error.code(),
@@ -94,6 +101,10 @@ impl MovingError {
             Self::NotEmpty { .. } => "import into a new data directory or a new database: books are not mixed",
             Self::Refused { .. } | Self::Differ { .. } => {
                 "nothing has been kept; export again with the holdfast that wrote the books, and keep both"
+            }
+            Self::LateResults { .. } => {
+                "let them be delivered first; or say --without-peer if nobody is told, or --rename-late if the peer is to be told \
+                 of them again"
             }
             Self::Inconsistent(_) => "check the source first: `holdfast journal verify`, or the database's log",
             Self::Exists(_) => "name another file",

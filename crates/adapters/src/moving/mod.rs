@@ -27,6 +27,15 @@ pub use line::{Engine, Head};
 
 use holdfast_engine::moving::Sums;
 
+/// What is done with late results that the peer has not acknowledged, where they would go by other ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Late {
+    /// The import is refused: whom it was told before would be told twice.
+    Refuse,
+    /// They go by other ids.
+    Rename,
+}
+
 /// What was moved.
 #[derive(Debug, Clone)]
 pub struct Moved {

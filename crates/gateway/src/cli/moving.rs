@@ -5,10 +5,10 @@ use super::output::Field;
 use super::{Ended, Session};
 use crate::failure::Failure;
 use crate::node;
-use crate::terminal::{self, Bar};
+use crate::terminal::Bar;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory};
-use holdfast_adapters::moving::{self, Engine, Moved};
+use holdfast_adapters::moving::{self, Engine, Late, Moved};
 use holdfast_adapters::postgres::Database;
 use holdfast_adapters::postgres::ledger::{Settles, moving as in_database};
 use holdfast_engine::moving::Sums;
@@ -60,6 +60,9 @@ pub(super) struct Import {
     /// There is no peer: nothing that is not acknowledged is put into the database's outbox
     #[arg(long)]
     without_peer: bool,
+    /// Into a data directory: late results that the peer has not acknowledged may go by other ids, and be told again
+    #[arg(long)]
+    rename_late: bool,
     /// What `holdfast export` wrote
     file: PathBuf,
 }
@@ -122,7 +125,9 @@ pub(super) fn import(session: &Session<'_>, words: &Import) -> Result<(), Ended>
     let moved = match place {
         Place::Directory(data) => {
             let _lock = node::lock(data)?;
-            moving::import(data, &node::config(&session.settings)?, &words.file, &mut |progress| bar.set(progress))
+            let late = if words.without_peer || words.rename_late { Late::Rename } else { Late::Refuse };
+            let config = node::config(&session.settings)?;
+            moving::import(data, &config, (&words.file, late), &mut |progress| bar.set(progress))
         }
         Place::Database(database, runtime) => {
             let settles = if words.without_peer { Settles::No } else { Settles::Yes };
@@ -146,15 +151,12 @@ pub(super) fn import(session: &Session<'_>, words: &Import) -> Result<(), Ended>
     if !session.output.is_json() {
         // People see both, line by line: that they are equal is what the import has found.
         merge(&mut result, sums(&moved.found));
-        if owed.renamed > 0 {
-            terminal::note(&format!(
-                "{} late results that the peer has not acknowledged go by other ids here: if it was told of them before, it is \
-                 told of them twice",
-                owed.renamed
-            ));
-        }
     }
-    let obligations = [("obligations pending", "obligations_pending"), ("charges given up", "given_up")];
+    let obligations = [
+        ("obligations pending", "obligations_pending"),
+        ("late results renamed", "obligations_renamed"),
+        ("charges given up", "given_up"),
+    ];
     show(session, &result, &obligations)
 }
 

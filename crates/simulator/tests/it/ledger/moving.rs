@@ -2,7 +2,7 @@
 
 use super::{World, commit, done, mint, of_charge, reserve};
 use crate::contract::ledgers::Embedded;
-use holdfast_adapters::moving::{self, Engine, Head, Item, Moved, MovingError, Writer};
+use holdfast_adapters::moving::{self, Engine, Head, Item, Late, Moved, MovingError, Writer};
 use holdfast_adapters::postgres::ledger::{Settles, moving as in_database};
 use holdfast_adapters::postgres::{Database, PostgresLedger};
 use holdfast_domain::budget::Used;
@@ -213,7 +213,11 @@ async fn a_journal_moves_to_a_database_and_back_with_all_that_was_done() {
     assert_eq!((moved.head.engine, moved.sums), (Engine::Postgres, moved.found));
     assert_eq!(standing(&file("1")), standing(&file("2")));
     std::fs::create_dir(&there).unwrap();
-    moving::import(&there, &config(6), &file("2"), &mut |_| {}).unwrap();
+    let refused = moving::import(&there, &config(6), (&file("2"), Late::Refuse), &mut |_| {});
+    assert_eq!(code(refused), "IMPORT_LATE_RESULTS", "the peer would know them by another id");
+    assert!(!there.join("journal").exists());
+    let moved = moving::import(&there, &config(6), (&file("2"), Late::Rename), &mut |_| {}).unwrap();
+    assert!(moved.owed.renamed > 0);
     moving::export(&there, &config(6), &file("3"), &mut |_| {}).unwrap();
     assert_eq!(entries(&file("1")), entries(&file("3")), "offsets, links, balances, keys, fingerprints");
     assert_eq!(standing(&file("1")), standing(&file("3")));
@@ -223,7 +227,10 @@ async fn a_journal_moves_to_a_database_and_back_with_all_that_was_done() {
 
     let again = in_database::import(&database, Settles::Yes, &file("1"), &mut |_| {}).await;
     assert_eq!(code(again), "IMPORT_TARGET_NOT_EMPTY");
-    assert_eq!(code(moving::import(&there, &config(6), &file("1"), &mut |_| {})), "IMPORT_TARGET_NOT_EMPTY");
+    assert_eq!(
+        code(moving::import(&there, &config(6), (&file("1"), Late::Rename), &mut |_| {})),
+        "IMPORT_TARGET_NOT_EMPTY"
+    );
     assert_eq!(code(moving::export(&there, &config(6), &file("1"), &mut |_| {})), "FILE_EXISTS");
 }
 
@@ -250,7 +257,7 @@ async fn entries_of_nodes_that_work_side_by_side_become_one_order() {
     std::fs::create_dir(&data).unwrap();
     let database = Database::at(&world.server.url_as("node", "postgres"), None).unwrap();
     in_database::export(&database, &file, &mut |_| {}).await.unwrap();
-    let moved = moving::import(&data, &config(6), &file, &mut |_| {}).unwrap();
+    let moved = moving::import(&data, &config(6), (&file, Late::Rename), &mut |_| {}).unwrap();
     assert_eq!((moved.sums.entries, moved.sums.revenue.units()), (12 * 51, 12 * 25 * 700));
     assert_eq!(moved.owed.pending, 12 * 25);
 }
@@ -294,10 +301,10 @@ async fn a_file_with_one_bit_changed_or_a_piece_missing_is_refused() {
         std::fs::write(&hurt, &whole[..place]).unwrap();
         assert!(moving::check(&hurt, &mut |_| {}).is_err(), "cut at {place}");
     }
-    assert_eq!(code(moving::import(&data, &config(6), &hurt, &mut |_| {})), "EXPORT_DAMAGED");
+    assert_eq!(code(moving::import(&data, &config(6), (&hurt, Late::Rename), &mut |_| {})), "EXPORT_DAMAGED");
     assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0, "nothing is written before the file was found good");
     std::fs::write(&hurt, [whole.as_slice(), b"\n"].concat()).unwrap();
-    assert_eq!(code(moving::import(&data, &config(6), &hurt, &mut |_| {})), "EXPORT_DAMAGED");
+    assert_eq!(code(moving::import(&data, &config(6), (&hurt, Late::Rename), &mut |_| {})), "EXPORT_DAMAGED");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -329,7 +336,7 @@ async fn what_the_rules_do_not_allow_is_not_taken_over_however_well_it_is_hashed
         let data = dir.path().join(format!("data-{left_out}"));
         std::fs::create_dir(&data).unwrap();
         for refused in [
-            code(moving::import(&data, &config(6), &forged, &mut |_| {})),
+            code(moving::import(&data, &config(6), (&forged, Late::Rename), &mut |_| {})),
             code(in_database::import(&database, Settles::Yes, &forged, &mut |_| {}).await),
         ] {
             assert!(["IMPORT_ENTRY_REFUSED", "IMPORT_BOOKS_DIFFER"].contains(&refused), "{left_out}: {refused}");
