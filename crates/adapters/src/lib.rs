@@ -2,6 +2,7 @@
 //! obligations.
 
 mod clock;
+pub mod moving;
 pub mod obligations;
 pub mod peer;
 pub mod postgres;

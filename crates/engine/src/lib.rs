@@ -16,6 +16,7 @@ mod expiry;
 mod keys;
 mod ledger;
 mod lent;
+pub mod moving;
 pub mod obligations;
 mod open;
 pub mod part;

@@ -112,7 +112,7 @@ impl<D: Disk> Ledger<OnDisk<D>> {
 }
 
 /// What the request behind a record was known by.
-fn hashes_of(record: &Record) -> Hashes {
+pub(crate) fn hashes_of(record: &Record) -> Hashes {
     let life = match &record.event {
         Event::Minted(_) => KeyHash(0),
         Event::Charge { id, .. } => KeyHash::of_charge(*id),

@@ -2,6 +2,7 @@
 
 use crate::identity::IdentityError;
 use crate::prices::{PricesError, UnknownModel};
+use holdfast_adapters::moving::MovingError;
 use holdfast_adapters::postgres::DatabaseError;
 use holdfast_engine::ProjectionFailed;
 use holdfast_engine::recovery::StartError;
@@ -48,6 +49,8 @@ pub(crate) enum Failure {
     Model(UnknownModel),
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Moving(#[from] MovingError),
     #[error("{}: {why}", file.display())]
     Request { file: PathBuf, why: String },
     #[error("cannot {what}: {error}")]
@@ -89,6 +92,7 @@ impl Failure {
             Self::Prices(error) => error.code(),
             Self::Model(error) => error.code(),
             Self::Database(error) => error.code(),
+            Self::Moving(error) => error.code(),
             Self::Request { .. } => "INVALID_REQUEST",
             Self::Io { .. } => "IO_FAILED",
         }
@@ -119,6 +123,7 @@ impl Failure {
             Self::Prices(_) => return format!("nothing has been changed; docs/errors/{}.md says more", self.code()),
             Self::Model(_) => "give it a price: holdfast prices import FILE, or a [models.NAME] in prices.toml",
             Self::Database(error) => error.hint(),
+            Self::Moving(error) => return error.hint(),
             Self::Request { .. } => "give the body of a request as JSON, and with --for which API it is for",
         };
         hint.to_owned()

@@ -54,6 +54,10 @@ pub const DELIVERY: &[&str] = &[
 /// Those in a round of the engine on PostgreSQL.
 pub const DATABASE: &[&str] = &["ledger.before_admit", "ledger.after_commit"];
 
+/// Those in an export and an import.
+pub const MOVING: &[&str] =
+    &["export.mid_entries", "import.mid_entries", "import.before_commit", "import.after_commit"];
+
 struct Armed {
     name: String,
     at: u64,
@@ -81,7 +85,7 @@ pub fn is_due(name: &str) -> bool {
 /// A named place. Kills the process if it is the one asked for.
 pub fn pass(name: &'static str) {
     debug_assert!(
-        [NAMES, INFERENCE, DELIVERY, DATABASE].iter().any(|names| names.contains(&name)),
+        [NAMES, INFERENCE, DELIVERY, DATABASE, MOVING].iter().any(|names| names.contains(&name)),
         "{name} is not listed"
     );
     let Some(armed) = armed().filter(|armed| armed.name == name) else { return };

@@ -208,6 +208,11 @@ impl Part {
         self.ledger.decide(request, self.now, &mut self.page)
     }
 
+    /// The rules over what was loaded, and what was written so far.
+    pub(crate) const fn inside(&mut self) -> (&mut Ledger<Loaded>, &mut Page) {
+        (&mut self.ledger, &mut self.page)
+    }
+
     /// Looks at the part. Sums and lists over the whole book are not to be had here.
     pub fn look<T>(&self, look: impl FnOnce(&View<'_>) -> T) -> T {
         View::with(&self.ledger, &self.page, self.now, look)

@@ -8,6 +8,7 @@ use super::config::{ConfigCommand, Init};
 use super::doctor::Doctor;
 use super::limits::{AccountLimit, Limits, Organisations, Teams};
 use super::migrate::Migrate;
+use super::moving::{Export, Import};
 use super::obligations::Obligations;
 use super::prices::PricesCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -115,6 +116,10 @@ pub(super) enum Command {
     Rebuild,
     /// Bring the schema of a PostgreSQL database up to date: the payment outbox, its functions and roles
     Migrate(Migrate),
+    /// Write the books of a data directory or a database to one file, to move them
+    Export(Export),
+    /// Make the books of an empty data directory or database from such a file, checked and compared
+    Import(Import),
     /// Write a configuration with everything explained, for `serve --config`
     Init(Init),
     /// Try a configuration, or take one over from another gateway

@@ -9,6 +9,7 @@ mod journal;
 mod keys;
 mod limits;
 mod migrate;
+mod moving;
 mod obligations;
 mod output;
 mod prices;
@@ -119,6 +120,8 @@ fn run(cli: &Cli) -> Result<(), Ended> {
         Command::Prices(command) => prices::run(&session, command),
         Command::Rebuild => rebuild::run(&session),
         Command::Migrate(words) => migrate::run(&session, words),
+        Command::Export(words) => moving::export(&session, words),
+        Command::Import(words) => moving::import(&session, words),
         Command::Init(words) => config::init(&session, words),
         Command::Config(command) => config::run(&session, command),
         Command::Doctor(words) => doctor::run(&session, words),

@@ -24,6 +24,7 @@ mod inference_world;
 mod invoke;
 mod limits;
 mod migrate;
+mod moving;
 mod obligations;
 mod prices;
 mod serving;

@@ -1,7 +1,7 @@
 //! Every adapter of a port passes the port's suite.
 
 mod journal;
-mod ledgers;
+pub(crate) mod ledgers;
 mod shared;
 
 use crate::postgres_world::Outbox;

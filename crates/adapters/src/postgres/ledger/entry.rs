@@ -4,13 +4,14 @@ use super::Settles;
 use crate::obligations::{late_id, line, same};
 use holdfast_domain::delivery::{Obligation, Part};
 use holdfast_domain::{ChargeId, Event, ObligationId, Place, Postings};
+use holdfast_engine::moving::Due;
 use holdfast_engine::part::{Decided, LifeId, NewBudget, NewEntry};
 use holdfast_journal::JournalId;
 use postgres_types::ToSql;
 use std::collections::{BTreeMap, HashMap};
 
 /// The first link of every owner's chain.
-const NO_CHAIN: [u8; 32] = [0; 32];
+pub(super) const NO_CHAIN: [u8; 32] = [0; 32];
 
 #[derive(Debug, ToSql)]
 #[postgres(name = "ledger_new_entry")]
@@ -298,6 +299,12 @@ pub(super) fn life_name(life: LifeId) -> String {
 }
 
 impl ObligationRow {
+    /// What is due by an entry of `books`.
+    pub(super) fn due(charge: ChargeId, due: &Due, books: JournalId) -> Result<Self, NotSayable> {
+        let id = part_id(due.part, charge, due.offset, books.0);
+        Self::of(&Obligation { id, charge, owner: due.owner, cost: due.cost, created_at: due.at })
+    }
+
     fn of(obligation: &Obligation) -> Result<Self, NotSayable> {
         Ok(Self {
             charge: obligation.charge.to_string(),

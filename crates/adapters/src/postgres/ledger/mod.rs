@@ -10,6 +10,7 @@
 mod entry;
 mod expiry;
 mod lane;
+pub mod moving;
 mod owed;
 mod query;
 mod rows;

@@ -5,6 +5,7 @@ mod contention;
 mod faults;
 mod guards;
 mod load;
+mod moving;
 mod nodes;
 mod proxy;
 mod roles;
