@@ -3,7 +3,7 @@
 use super::PostgresLedger;
 use super::session::Question;
 use holdfast_domain::{ChargeId, Label, charge};
-use holdfast_engine::{BATCH_MAX, Command, Refusal, Request};
+use holdfast_engine::{Command, Refusal, Request};
 
 const DUE: &str = "SELECT substr(life, 3) FROM holdfast.ledger_lives \
                    WHERE expires_at <= coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) \
@@ -13,7 +13,7 @@ impl PostgresLedger {
     /// Gives back, or charges, up to `at_most` holds whose time has come, and says how many. Any node may, at any moment: what
     /// another one has just ended is refused, and not counted.
     pub async fn expire(&self, actor: Label, at_most: u32) -> Result<usize, Refusal> {
-        let at_most = i64::from(at_most).min(i64::try_from(BATCH_MAX).unwrap_or(i64::MAX));
+        let at_most = i64::from(at_most);
         let now = self.shared.time.given().map(|now| i64::try_from(now.millis()).unwrap_or(i64::MAX));
         let due = self.read(Question::Words(DUE), &[&at_most, &now]).await?;
         let id = |row: &tokio_postgres::Row| row.try_get::<_, &str>(0).ok()?.parse::<ChargeId>().ok();
@@ -22,8 +22,15 @@ impl PostgresLedger {
             actor,
             command: Command::Charge { charge, command: charge::Command::Expire },
         };
-        let requests: Vec<Request> = due.iter().filter_map(id).map(expire).collect();
-        let answers = self.submit_batch(requests).await?;
-        Ok(answers.iter().filter(|answer| answer.is_ok()).count())
+        // Each for itself, though most are decided in one round: one that the database will not have must not keep the others.
+        let mut answers = Vec::with_capacity(due.len());
+        for request in due.iter().filter_map(id).map(expire) {
+            answers.push(self.put(request)?);
+        }
+        let mut ended = 0;
+        for answer in answers {
+            ended += usize::from(answer.await.is_ok_and(|answer| answer.is_ok()));
+        }
+        Ok(ended)
     }
 }
