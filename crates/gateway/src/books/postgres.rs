@@ -277,7 +277,7 @@ async fn tend(ledger: Arc<PostgresLedger>, newest: Arc<AtomicU64>) {
         if let Ok(due) = ledger.due(EXPIRE_MAX).await
             && !due.is_empty()
         {
-            let _tried = ledger.submit_batch(due.into_iter().map(end).collect()).await.is_ok();
+            let _tried = ledger.submit_each(due.into_iter().map(end).collect()).await.is_ok();
         }
         if let Ok(last) = ledger.last().await {
             newest.fetch_max(last, Ordering::Relaxed);

@@ -156,9 +156,13 @@ impl PostgresLedger {
 
     /// Has one request decided. The answer is durable when it comes.
     pub async fn submit(&self, request: Request) -> Answer {
+        self.put(request)?.await.unwrap_or(Err(Refusal::Stopping))
+    }
+
+    fn put(&self, request: Request) -> Result<oneshot::Receiver<Answer>, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.shared.put(Job::One(Box::new(request), reply))?;
-        answer.await.unwrap_or(Err(Refusal::Stopping))
+        Ok(answer)
     }
 
     /// Has requests decided, in order, in one transaction. Each is answered by itself.

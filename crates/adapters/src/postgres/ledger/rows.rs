@@ -75,6 +75,9 @@ impl Opened {
         if self.locked != [owners.len(), payees.len(), budgets.len()].map(|count| count as u64) {
             return false;
         }
+        if lives.is_empty() {
+            return true;
+        }
         let owners: HashSet<OwnerId> = owners.iter().map(|row| row.id).collect();
         let budgets: HashSet<BudgetId> = budgets.iter().map(|row| row.id).collect();
         let has_all = |event: &Event| event.budgets().iter().all(|budget| budgets.contains(&budget.id));

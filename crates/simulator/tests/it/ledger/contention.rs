@@ -3,7 +3,8 @@
 use super::load::{budgeted, hold, settle};
 use super::{Heard, World, available, checker, code, commit, done, mint, reserve};
 use holdfast_adapters::postgres::PostgresLedger;
-use holdfast_engine::Request;
+use holdfast_domain::Span;
+use holdfast_engine::{Command, Request};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -140,6 +141,30 @@ async fn a_request_that_the_database_refuses_does_not_take_its_neighbours_with_i
     assert!(node.submit_batch(batch).await.unwrap().iter().all(Result::is_ok));
     done(&node, mint("mallory", 9, "m40")).await;
     assert_eq!(checker::check(&world.admin).await.unwrap().entries, 66);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_cannot_be_ended_does_not_keep_the_others_from_ending() {
+    let world = World::new().await;
+    let node = world.node().await;
+    for owner in ["alice", "bob", "mallory"] {
+        done(&node, mint(owner, 100, &format!("m-{owner}"))).await;
+        let mut soon = reserve(owner, &format!("c-{owner}"), 60);
+        if let Command::Reserve { reserve, .. } = &mut soon.command {
+            reserve.ttl = Span::from_millis(1);
+        }
+        done(&node, soon).await;
+    }
+    trap(&world, "poison", "IF NEW.owner = 'mallory' THEN RAISE EXCEPTION 'not this one'; END IF;").await;
+    let mut ended = 0;
+    while ended < 2 {
+        ended += node.expire("expiry".parse().unwrap(), 10).await.unwrap();
+    }
+    assert_eq!((available(&node, "alice").await, available(&node, "bob").await), (100, 100));
+    assert_eq!((node.expire("expiry".parse().unwrap(), 10).await.unwrap(), available(&node, "mallory").await), (0, 40));
+    world.admin.batch_execute("DROP TRIGGER poison ON holdfast.ledger_entries").await.unwrap();
+    assert_eq!(node.expire("expiry".parse().unwrap(), 10).await.unwrap(), 1);
+    assert_eq!(checker::check(&world.admin).await.unwrap().entries, 9);
 }
 
 /// Has `first` wait for a lock on the account of `held`, `second` done meanwhile by another node, and then `first` go on.

@@ -4,6 +4,7 @@
 use super::load::Load;
 use super::proxy::{Cut, Proxy};
 use super::{Heard, World, available, checker, code, done, mint, reserve};
+use holdfast_engine::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::Arc;
 
@@ -15,10 +16,12 @@ async fn d1_a_commit_whose_answer_is_lost_is_found_out() {
     let node = world.node_with(&proxy.url(), 1, Arc::clone(&heard)).await;
     // Each is met by the lane's next connection. The second request meets both others.
     proxy.cut_next(&[Cut::AnswerOfCommit(1), Cut::BeforeCommit(1), Cut::AfterCommit(1)]);
-    done(&node, mint("alice", 100, "m1")).await;
+    let minted = node.submit(mint("alice", 100, "m1")).await;
+    assert!(matches!(minted, Ok(Outcome::Applied(_))), "this one did it: {minted:?}");
     assert_eq!((proxy.cuts(), node.health().in_doubt), ((1, 1), 1), "it was done, and its answer lost");
     assert_eq!(world.number("SELECT count(*) FROM holdfast.ledger_entries").await, 1);
-    done(&node, reserve("alice", "c1", 30)).await;
+    let held = node.submit(reserve("alice", "c1", 30)).await;
+    assert!(matches!(held, Ok(Outcome::Applied(_))), "{held:?}");
     assert_eq!((proxy.cuts(), node.health().in_doubt), ((3, 3), 3), "not done, then done or not");
     assert_eq!(world.number("SELECT count(*) FROM holdfast.ledger_entries").await, 2);
     done(&node, mint("alice", 7, "m2")).await;

@@ -80,15 +80,19 @@ impl Caller {
 
     /// Asks until it is answered; and what was done is answered alike when it is asked again.
     async fn ask(&mut self, request: Request) {
+        let mut is_first = true;
         loop {
             match self.node.submit(request.clone()).await {
                 Ok(outcome) => {
+                    let is_applied = matches!(outcome, Outcome::Applied(_));
+                    assert!(is_applied || !is_first, "nobody has asked for it before: {request:?}");
                     self.told.push(outcome.receipt().clone());
                     self.counted.send_modify(|count| *count += 1);
                     break;
                 }
                 Err(refusal) => assert_eq!(refusal.code(), "SERVICE_DATABASE_UNAVAILABLE", "{request:?}"),
             }
+            is_first = false;
         }
         if self.told.len().is_multiple_of(7) {
             let again = self.node.submit(request).await;
