@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-const BUFFER_BYTES: usize = 1_024 * 1_024;
+const BUFFER_BYTES: usize = 128 * 1_024;
 /// No line that is written is longer: a record is 2 KiB at most.
 const LINE_BYTES_MAX: u64 = 64 * 1_024;
 
