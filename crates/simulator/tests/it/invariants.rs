@@ -228,7 +228,8 @@ async fn inv_2_what_is_deferred_is_in_the_durable_store_and_survives_every_resta
     }
     let delivering = Delivering::start(&store, &peer, "second", schedule(1, 1));
     let left = tokio::time::timeout(PATIENCE, only_in_hand_of(&*store, "first")).await.expect("the rest is delivered");
-    assert!(left.len() <= AT_ONCE * 2, "{} were in hand", left.len());
+    // Those that were being told, those that waited for it, and those that were told and not yet completed.
+    assert!(left.len() <= AT_ONCE * 4, "{} were in hand", left.len());
     delivering.stop().await;
     let mut settled = obligations;
     settled.retain(|obligation| !left.contains(&obligation.id));

@@ -17,7 +17,7 @@ const READ: [&str; 7] = [
     "SELECT ledger_postings",
 ];
 /// What a node may do beside reading.
-const NODE: [&str; 3] = ["ledger_admit", "ledger_look", "ledger_open"];
+const NODE: [&str; 4] = ["ledger_admit", "ledger_look", "ledger_open", "schema_version"];
 
 #[tokio::test]
 async fn each_role_may_do_with_the_ledger_what_is_granted_and_nothing_else() {
