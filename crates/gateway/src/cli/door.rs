@@ -94,8 +94,7 @@ impl Door {
 impl Own {
     fn start(lock: DirLock, data: &Path, settings: &Settings) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::io("start a thread"))?;
-        // Whether there is a peer is not known here. What a command commits is owed if there ever was one: it is put, and
-        // waits.
+        // Whether or not there is a peer: what a command commits waits for one.
         let node = Node::open(lock, data, settings, (&runtime, Settles::Yes), &mut |_| {})?;
         if let Running::Embedded(Local { report, .. }) = &node.engine
             && (report.recovered.verified.tail.is_some() || report.bad_snapshots > 0)

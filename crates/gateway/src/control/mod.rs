@@ -80,8 +80,8 @@ pub(crate) fn serve(
     // Waited for when the server stops; if it cannot start, it may die with the process.
     let serving_http = runtime.spawn(http_listener.serve(Arc::clone(&gate), stopping.clone()));
     let bar = Bar::entries("recovering");
-    let settles = if settlement.is_some() { Settles::Yes } else { Settles::No };
-    let mut node = Node::open(lock, data, settings, (&runtime, settles), &mut |progress| bar.set(progress))?;
+    // Whether or not this node has a peer: another one may, or this one later, and nothing that is owed is forgotten.
+    let mut node = Node::open(lock, data, settings, (&runtime, Settles::Yes), &mut |progress| bar.set(progress))?;
     bar.finish();
     terminal::note(&node.describe());
     runtime.block_on(settle_orphans(&node.books))?;

@@ -97,7 +97,7 @@ async fn the_desk_reads_no_more_than_it_is_asked_for_though_its_plans_were_made_
     for sql in asked {
         world.run(&format!("BEGIN; {sql}")).await;
         let read =
-            // What this session has migrated is counted too, until the server has collected it.
+            // What this connection has migrated is counted too, until the server has collected it.
             "SELECT relname, seq_tup_read, idx_tup_fetch FROM pg_stat_xact_all_tables \
               WHERE schemaname = 'holdfast' AND relname <> 'schema_migrations'";
         for row in world.ask(read).await {
