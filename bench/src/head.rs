@@ -1,5 +1,6 @@
 //! What stands at the head of every report: without it a figure cannot be compared with another day's.
 
+use crate::memory;
 use crate::sandbox::file_system;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub struct Head {
     pub load_average: String,
     /// The same, as it ended; above the cores, the figures suffered.
     pub load_average_end: String,
+    /// How much memory was touched before, and how long that took: slow, where a host still had to give it.
+    pub memory: String,
     /// The file system under the sandbox.
     pub disk: String,
     /// What was built, with `-dirty` if the tree had changes.
@@ -31,14 +34,15 @@ pub struct Head {
 }
 
 impl Head {
-    /// Looks at the machine; `dir` is where the run writes.
+    /// Looks at the machine and touches `memory_bytes` of its memory; `dir` is where the run writes.
     #[must_use]
-    pub fn now(dir: &Path, seconds_per_case: f64) -> Self {
+    pub fn now(dir: &Path, seconds_per_case: f64, memory_bytes: u64) -> Self {
         Self {
             machine: machine(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             load_average: load_average(),
             load_average_end: String::new(),
+            memory: memory::touch(memory_bytes),
             disk: file_system(dir),
             commit: said("git", &["describe", "--always", "--dirty", "--abbrev=12"], dir),
             date: said("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"], dir),
@@ -59,6 +63,7 @@ impl Head {
             ("machine", self.machine.clone()),
             ("cores", self.cores.to_string()),
             ("load", format!("{} at the start, {} at the end", self.load_average, self.load_average_end)),
+            ("memory", self.memory.clone()),
             ("disk", self.disk.clone()),
             ("commit", self.commit.clone()),
             ("date", self.date.clone()),

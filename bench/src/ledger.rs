@@ -113,10 +113,11 @@ pub const SHARED_CASES: [Case; 5] = [
 ];
 
 /// Those who take part with it.
-pub const SHARED_SUBJECTS: [Subject; 4] = [
+pub const SHARED_SUBJECTS: [Subject; 5] = [
     Subject { name: "pgbench", about: pgbench::about, measure: pgbench::measure },
     Subject { name: "postgres", about: postgres::about, measure: postgres::measure },
     Subject { name: "3 nodes", about: shared::about, measure: shared::three_nodes },
+    Subject { name: "1 node, owing", about: shared::about_owing, measure: shared::one_node_owing },
     Subject { name: OURS_SHARED, about: shared::about, measure: shared::one_node },
 ];
 
@@ -259,6 +260,7 @@ mod tests {
     #[test]
     fn holdfast_on_postgres_runs_and_its_books_balance_one_by_one_and_in_batches() {
         check("1 node", Case { callers: 1, batch: 100 });
+        check("1 node, owing", Case { callers: 70, batch: 1 });
         check("3 nodes", Case { callers: 70, batch: 1 });
         check("pgbench", Case { callers: 8, batch: 1 });
     }

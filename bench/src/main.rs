@@ -4,6 +4,7 @@
 
 use holdfast_bench::BenchError;
 use holdfast_bench::delivery;
+use holdfast_bench::escrow;
 use holdfast_bench::gateway;
 use holdfast_bench::growth;
 use holdfast_bench::head::Head;
@@ -22,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const OUTPUT_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
-const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CASE] [--engine embedded|postgres]\nbenchmarks: ledger, growth, gateway, delivery, outbox";
+const USAGE: &str = "usage: bench NAME [--quick] [--only SUBJECT] [--case CASE] [--engine embedded|postgres]\nbenchmarks: ledger, growth, gateway, delivery, outbox, escrow";
 
 fn main() -> ExitCode {
     let Some((name, pace, choice)) = parse(std::env::args().skip(1)) else {
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
 /// How thorough, and what of it; `None` if the words make no sense.
 fn parse(mut words: impl Iterator<Item = String>) -> Option<(&'static str, Pace, Choice)> {
     let named = words.next()?;
-    let names = [ledger::NAME, growth::NAME, gateway::NAME, delivery::NAME, outbox::NAME];
+    let names = [ledger::NAME, growth::NAME, gateway::NAME, delivery::NAME, outbox::NAME, escrow::NAME];
     let name = names.into_iter().find(|name| *name == named)?;
     let mut pace = Pace::Full;
     let mut choice = Choice::default();
@@ -72,10 +73,11 @@ fn run(name: &'static str, pace: Pace, choice: &Choice) -> Result<usize, BenchEr
     let stop = Stop::default();
     listen(stop.clone())?;
     let mut plan = Plan::new(pace, Sandbox::new(output)?, stop);
-    let head = Head::now(plan.sandbox.path(), plan.duration.as_secs_f64());
+    let head = Head::now(plan.sandbox.path(), plan.duration.as_secs_f64(), pace.memory_bytes());
     let (name_of_file, ours) = match (name, choice.engine) {
         (ledger::NAME, Which::Postgres) => ("ledger-postgres", ledger::OURS_SHARED),
         (delivery::NAME, _) => (name, delivery::OURS),
+        (escrow::NAME, _) => (name, escrow::OURS),
         (_, _) => (name, ledger::OURS),
     };
     let mut report = Report::new(name_of_file, ours, head);
@@ -84,6 +86,7 @@ fn run(name: &'static str, pace: Pace, choice: &Choice) -> Result<usize, BenchEr
         delivery::NAME => delivery::run(pace, &plan, choice, &mut report)?,
         outbox::NAME => outbox::run(pace, &plan, choice, &mut report)?,
         gateway::NAME => gateway::run(&plan, choice, &mut report)?,
+        escrow::NAME => escrow::run(&plan, choice, &mut report)?,
         _ => ledger::run(&plan, choice, &mut report)?,
     };
     report.finish();

@@ -15,6 +15,17 @@ pub enum Pace {
     Quick,
 }
 
+impl Pace {
+    /// How much memory is touched before anything is measured: what the greediest case writes, page cache included.
+    #[must_use]
+    pub const fn memory_bytes(self) -> u64 {
+        match self {
+            Self::Full => 6_000_000_000,
+            Self::Quick => 1_500_000_000,
+        }
+    }
+}
+
 /// What every subject is given.
 #[derive(Debug)]
 pub struct Plan {

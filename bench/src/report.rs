@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_table_has_a_line_per_subject_and_names_what_is_missing() {
-        let mut report = Report::new("test", "us", Head::now(Path::new("/"), 1.0));
+        let mut report = Report::new("test", "us", Head::now(Path::new("/"), 1.0, 0));
         report.add(row("us", "a", 2_000.0));
         report.miss(Missing { subject: "them".to_owned(), case: "a".to_owned(), why: "not installed".to_owned() });
         report.finish();

@@ -43,8 +43,7 @@ fn main() -> ExitCode {
     match parse(&words) {
         Task::Test(length) => summary::run(steps::test(length)),
         Task::Only(name) => {
-            let mut steps = steps::test(Length::Usual);
-            steps.retain(|step| step.name == name);
+            let steps = steps::only(name);
             if steps.is_empty() {
                 eprintln!("xtask: no step of the test is called {name:?}");
                 return ExitCode::from(2);

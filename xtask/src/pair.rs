@@ -1,6 +1,7 @@
 //! `holdfast serve` in front of an upstream, from the built programs, as a new user would run it.
 
 use crate::child::{Runner, Serving, StepError};
+use crate::steps::SIMULATOR;
 use crate::tour::EmptyDir;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,9 @@ impl Pair {
         let dir = EmptyDir::new(name).map_err(wrong)?;
         let programs = programs.canonicalize().map_err(wrong)?;
         let (data, config) = (dir.0.join("data"), dir.0.join("holdfast.toml"));
-        let upstream = runner.serve(Command::new(programs.join("upstream")))?;
+        let mut upstream = Command::new(programs.join(SIMULATOR));
+        upstream.arg("upstream");
+        let upstream = runner.serve(upstream)?;
         fs::write(dir.0.join("prices.toml"), prices()).map_err(wrong)?;
         fs::write(&config, configuration(&upstream.url)).map_err(wrong)?;
         let mut serve = Command::new(programs.join("holdfast"));

@@ -3,13 +3,21 @@
 use crate::child::{Runner, StepError};
 use crate::summary::Step;
 use crate::{clients, money, sdk, tools, tour};
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 const USUAL_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 const LONG_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The step that builds the programs which those after it run.
+const BUILD: &str = "release build";
+/// The program of all that is faked.
+pub(crate) const SIMULATOR: &str = "holdfast-simulator";
 
 /// How much time a test run may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,50 +31,72 @@ pub enum Length {
 /// Everything that must hold, cheapest first.
 #[must_use]
 pub fn test(length: Length) -> Vec<Step> {
-    let (runner, seconds, cycles) = match length {
-        Length::Usual => (runner(USUAL_LIMIT), "120", "500"),
-        Length::Long => (runner(LONG_LIMIT), "1200", "20000"),
+    let (mut steps, build) = all(length);
+    build.begin_with("tests", &mut steps);
+    steps
+}
+
+/// All steps one after the other, and the build that may run beside one of them.
+fn all(length: Length) -> (Vec<Step>, Beside) {
+    let (runner, simulated, cycles) = match length {
+        Length::Usual => (runner(USUAL_LIMIT), "--seconds 120 --seeds 200000", "500"),
+        Length::Long => (runner(LONG_LIMIT), "--seconds 1200", "20000"),
     };
-    let (charges, kills) = match length {
-        Length::Usual => ("20000", "10"),
-        Length::Long => ("100000", "40"),
-    };
-    let holdfast = release_dir().join("holdfast").to_string_lossy().into_owned();
-    let simulator = |bin: &str, arguments: &[&str]| {
-        let words = ["run", "--release", "--package", "holdfast-simulator", "--bin", bin, "--"];
-        words.iter().chain(arguments).map(|word| (*word).to_owned()).collect::<Vec<_>>()
+    let (charges, kills, queue_kills) = match length {
+        Length::Usual => ("20000", "10", "200"),
+        Length::Long => ("100000", "40", "5000"),
     };
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
 
     let mut steps = vec![step("tools", &runner, tools::ensure)];
-    let mut cargo = |name: &str, arguments: Vec<String>| steps.push(cargo_step(name, arguments, &runner));
-    cargo("fmt", words("fmt --all --check"));
-    cargo("clippy", words("clippy --workspace --all-targets -- -D warnings"));
+    steps.push(cargo_step("fmt", words("fmt --all --check"), Lints::Not, &runner));
+    let mut linted = |name: &str, line: &str| steps.push(cargo_step(name, words(line), Lints::Denied, &runner));
     if has_nextest() {
-        cargo("tests", words("nextest run --workspace"));
-        cargo("doc tests", words("test --doc --workspace"));
+        linted("lints", "nextest run --workspace --all-targets --no-run");
+        linted("tests", "nextest run --workspace --all-targets");
+        linted("doc tests", "test --doc --workspace");
     } else {
-        cargo("tests", words("test --workspace"));
+        linted("lints", "test --workspace --no-run");
+        linted("tests", "test --workspace");
     }
-    cargo("release build", words("build --release"));
-    cargo("simulate", simulator("simulate", &["--seconds", seconds]));
-    cargo("torture", simulator("torture", &["--holdfast", &holdfast, "--cycles", cycles]));
-    cargo("gateway kills", simulator("gateway_kills", &["--holdfast", &holdfast, "--rounds", "20"]));
-    cargo("delivery", simulator("delivery", &["--holdfast", &holdfast, "--charges", charges, "--kills", kills]));
+    // One build for all that follows: another choice of packages would build their dependencies again.
+    let build = Beside::new(words("build --release --package holdfast --package holdfast-simulator"), &runner);
+    steps.push(step(BUILD, &runner, build.joined()));
+    let mut simulator = |name: &str, line: &str| {
+        let (program, words) = (release_dir().join(SIMULATOR), words(line));
+        steps.push(step(name, &runner, move |runner| {
+            let mut command = Command::new(&program);
+            command.args(words.iter().map(|word| if word == "HOLDFAST" { holdfast() } else { word.into() }));
+            runner.run(command)
+        }));
+    };
+    simulator("simulate", &format!("simulate {simulated}"));
+    simulator("torture", &format!("torture --holdfast HOLDFAST --cycles {cycles}"));
+    simulator("gateway kills", "gateway-kills --holdfast HOLDFAST --rounds 20");
+    simulator("queue kills", &format!("queue-kills --holdfast HOLDFAST --kills {queue_kills}"));
+    simulator("queue kills, one process", "queue-kills --holdfast HOLDFAST --kills 60 --one-process");
+    simulator("queue kills, postgres", "queue-kills --holdfast HOLDFAST --kills 60 --postgres");
+    simulator("queue kills, planted", "queue-kills --holdfast HOLDFAST --kills 6 --forget");
+    simulator("delivery", &format!("delivery --holdfast HOLDFAST --charges {charges} --kills {kills}"));
+    let in_redis = format!("delivery --holdfast HOLDFAST --charges {charges} --kills {kills} --store redis");
+    simulator("delivery, redis", &in_redis);
     // A judge that never finds anything proves nothing.
-    let planted = ["--holdfast", &holdfast, "--charges", "500", "--kills", "1", "--plant", "applies-again"];
-    cargo("delivery, planted", simulator("delivery", &planted));
-    steps.push(step("clients", &runner, |runner| {
-        cargo_run(&["build", "--release", "--package", "holdfast-simulator", "--bin", "upstream"], runner)?;
-        clients::run(&sdk::ensure(&root(), runner)?, &release_dir(), runner)
-    }));
-    steps.push(step("money", &runner, |runner| {
-        let programs = ["upstream", "money_behaviour", "hangups"].iter().flat_map(|program| ["--bin", program]);
-        let build = ["build", "--release", "--package", "holdfast-simulator"].into_iter().chain(programs);
-        cargo_run(&build.collect::<Vec<_>>(), runner)?;
-        money::run(&release_dir(), runner)
-    }));
+    let planted = "delivery --holdfast HOLDFAST --charges 500 --kills 1 --plant applies-again";
+    simulator("delivery, planted", planted);
+    steps.push(step("clients", &runner, |runner| clients::run(&sdk::ensure(&root(), runner)?, &release_dir(), runner)));
+    steps.push(step("money", &runner, |runner| money::run(&release_dir(), runner)));
     steps.push(step("README tour", &runner, |runner| tour::run(&root().join("README.md"), &release_dir(), runner)));
+    (steps, build)
+}
+
+/// One step alone, after the build of the programs if it runs any; nothing if there is none of this name.
+#[must_use]
+pub fn only(name: &str) -> Vec<Step> {
+    let (mut steps, _) = all(Length::Usual);
+    let place = |wanted: &str| steps.iter().position(|step| step.name == wanted);
+    let (wanted, build) = (place(name), place(BUILD));
+    let is_built_first = wanted > build;
+    steps.retain(|step| step.name == name || (is_built_first && step.name == BUILD));
     steps
 }
 
@@ -77,7 +107,8 @@ pub fn bench(words: &[&str]) -> Step {
     let program = "run --quiet --release --package holdfast-bench --bin bench --";
     let arguments = program.split(' ').chain(words.iter().copied()).map(str::to_owned).collect::<Vec<_>>();
     let is_of = |name: &str| words.first() == Some(&name);
-    let (needs_server, needs_upstream) = (is_of("gateway") || is_of("growth") || is_of("delivery"), is_of("gateway"));
+    let needs_upstream = is_of("gateway");
+    let needs_server = needs_upstream || is_of("growth") || is_of("delivery") || is_of("escrow");
     step("bench", &runner, move |runner| {
         // The benchmark finds these beside itself.
         if needs_server {
@@ -85,7 +116,7 @@ pub fn bench(words: &[&str]) -> Step {
         }
         if needs_upstream {
             cargo_run(
-                &["build", "--quiet", "--release", "--package", "holdfast-simulator", "--bin", "upstream"],
+                &["build", "--quiet", "--release", "--package", "holdfast-simulator", "--bin", SIMULATOR],
                 runner,
             )?;
         }
@@ -103,8 +134,69 @@ fn step(name: &str, runner: &Runner, action: impl FnOnce(&Runner) -> Result<(), 
     Step { name: name.to_owned(), action: Box::new(move || action(&runner)) }
 }
 
-fn cargo_step(name: &str, arguments: Vec<String>, runner: &Runner) -> Step {
-    step(name, runner, move |runner| cargo_run(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), runner))
+/// Whether a build is to look at our own code as `cargo clippy -- -D warnings` does.
+#[derive(Clone, Copy)]
+enum Lints {
+    /// It is, in the same go: what is looked at need not be built twice.
+    Denied,
+    Not,
+}
+
+fn cargo_step(name: &str, arguments: Vec<String>, lints: Lints, runner: &Runner) -> Step {
+    step(name, runner, move |runner| {
+        let mut command = Command::new(cargo());
+        command.args(&arguments).current_dir(root());
+        match lints {
+            Lints::Denied => {
+                // This is what `cargo clippy` sets, which would only check.
+                command.env("RUSTC_WORKSPACE_WRAPPER", PathBuf::from(cargo()).with_file_name("clippy-driver"));
+                command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+            }
+            Lints::Not => {}
+        }
+        runner.run(command)
+    })
+}
+
+type Building = JoinHandle<Result<(), StepError>>;
+
+/// A build that runs beside an earlier step: tests wait for disks, clocks and other processes for much of their time.
+struct Beside {
+    arguments: Vec<String>,
+    runner: Runner,
+    begun: Rc<RefCell<Option<Building>>>,
+}
+
+impl Beside {
+    fn new(arguments: Vec<String>, runner: &Runner) -> Self {
+        Self { arguments, runner: runner.clone(), begun: Rc::default() }
+    }
+
+    /// Waits for it, or does it now if nothing began it.
+    fn joined(&self) -> impl FnOnce(&Runner) -> Result<(), StepError> + use<> {
+        let (begun, arguments) = (Rc::clone(&self.begun), self.arguments.clone());
+        move |runner| match begun.take() {
+            Some(building) => {
+                building.join().unwrap_or_else(|_| Err(StepError::Wrong("the build's thread panicked".to_owned())))
+            }
+            None => cargo_run(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), runner),
+        }
+    }
+
+    /// Begins it together with the step of this name. It takes only what that leaves of the processor.
+    fn begin_with(self, name: &str, steps: &mut [Step]) {
+        let Some(step) = steps.iter_mut().find(|step| step.name == name) else { return };
+        let action = std::mem::replace(&mut step.action, Box::new(|| Ok(())));
+        step.action = Box::new(move || {
+            let Self { arguments, runner, begun } = self;
+            *begun.borrow_mut() = Some(std::thread::spawn(move || {
+                let mut command = Command::new("nice");
+                command.args(["-n", "19"]).arg(cargo()).arg("--quiet").args(&arguments).current_dir(root());
+                runner.run(command)
+            }));
+            action()
+        });
+    }
 }
 
 fn cargo_run(arguments: &[&str], runner: &Runner) -> Result<(), StepError> {
@@ -128,6 +220,10 @@ fn has_nextest() -> bool {
 fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(manifest).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+fn holdfast() -> OsString {
+    release_dir().join("holdfast").into()
 }
 
 /// Where release binaries are.

@@ -63,13 +63,15 @@ BEGIN
     RETURN true;
 END $$;
 
--- The batches are one transaction each and all or nothing, and return how many operations were new.
+-- The batches are one transaction each and all or nothing, and return how many operations were new. They lock accounts in one
+-- order: two of them would wait for each other in a circle otherwise.
 CREATE FUNCTION reserve_batch(p_payers bigint[], p_holds bigint[], p_amounts bigint[]) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_new    bigint;
     v_payers bigint;
     v_paid   bigint;
 BEGIN
+    PERFORM FROM account WHERE id = ANY (p_payers) ORDER BY id FOR NO KEY UPDATE;
     WITH asked AS (
         SELECT * FROM unnest(p_payers, p_holds, p_amounts) AS asked (payer, id, amount)
     ), fresh AS (
@@ -101,6 +103,7 @@ CREATE FUNCTION commit_batch(p_holds bigint[], p_actuals bigint[]) RETURNS bigin
 DECLARE
     v_new bigint;
 BEGIN
+    PERFORM FROM account WHERE id IN (SELECT payer FROM hold WHERE id = ANY (p_holds)) ORDER BY id FOR NO KEY UPDATE;
     WITH asked AS (
         SELECT * FROM unnest(p_holds, p_actuals) AS asked (id, actual)
     ), done AS (

@@ -19,12 +19,26 @@ pub fn about() -> String {
     format!("{} on PostgreSQL, {LANES} connections a node, no peer to tell", env!("CARGO_PKG_VERSION"))
 }
 
+/// What it is with a peer.
+#[must_use]
+pub fn about_owing() -> String {
+    format!("{} on PostgreSQL, each commit owed to a peer by the same transaction", env!("CARGO_PKG_VERSION"))
+}
+
 /// Runs one case with one node.
 ///
 /// # Errors
 /// If the cluster or the engine fails, or its books do not balance.
 pub fn one_node(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchError> {
-    measure(1, case, dir, plan)
+    measure(1, Settles::No, case, dir, plan)
+}
+
+/// Runs one case with one node that owes each commit to a peer, as one that is served does; nobody delivers it meanwhile.
+///
+/// # Errors
+/// If the cluster or the engine fails, or its books do not balance.
+pub fn one_node_owing(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchError> {
+    measure(1, Settles::Yes, case, dir, plan)
 }
 
 /// Runs one case with three nodes, to which callers go in turns.
@@ -32,15 +46,15 @@ pub fn one_node(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchErr
 /// # Errors
 /// If the cluster or the engine fails, or its books do not balance.
 pub fn three_nodes(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchError> {
-    measure(3, case, dir, plan)
+    measure(3, Settles::No, case, dir, plan)
 }
 
-fn measure(nodes: usize, case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchError> {
+fn measure(nodes: usize, settles: Settles, case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchError> {
     if installed().is_none() {
         return Ok(Outcome::Missing("PostgreSQL 15 or newer is not installed".to_owned()));
     }
     let cluster = Cluster::start(dir)?;
-    runtime()?.block_on(run(&cluster, nodes, case, plan)).map(Outcome::Measured)
+    runtime()?.block_on(run(&cluster, (nodes, settles), case, plan)).map(Outcome::Measured)
 }
 
 /// Nobody listens: what fails shows in the answers.
@@ -54,13 +68,18 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
     BenchError::NotApplied(error.to_string())
 }
 
-async fn run(cluster: &Cluster, count: usize, case: Case, plan: &Plan) -> Result<Measured, BenchError> {
+async fn run(
+    cluster: &Cluster,
+    (count, settles): (usize, Settles),
+    case: Case,
+    plan: &Plan,
+) -> Result<Measured, BenchError> {
     let mut admin = cluster.connect().await?;
     postgres::migrate(&mut admin, &postgres::ALL).await.map_err(failed)?;
     let mut nodes = Vec::new();
     for _ in 0..count {
         let database = Database::at(&cluster.url(), None).map_err(failed)?;
-        let rules = Rules { limits: Limits { open_holds: 1_000_000 }, settles: Settles::No, lanes: LANES };
+        let rules = Rules { limits: Limits { open_holds: 1_000_000 }, settles, lanes: LANES };
         nodes.push(Arc::new(PostgresLedger::open(database, rules, Arc::new(Deaf)).await.map_err(failed)?));
     }
     let first = nodes.first().ok_or_else(|| failed("no node"))?;

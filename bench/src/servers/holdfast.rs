@@ -52,13 +52,16 @@ impl Holdfast {
     }
 }
 
-/// A running server that is asked over its control socket alone; stops it, in order, when dropped.
+/// A running server without an upstream; stops it, in order, when dropped.
 #[derive(Debug)]
 pub struct Served {
     /// The process.
     pub server: Server,
     /// Its control socket.
     pub socket: PathBuf,
+    /// `http://ADDRESS`.
+    pub url: String,
+    data: PathBuf,
 }
 
 impl Served {
@@ -70,8 +73,28 @@ impl Served {
         let mut command = as_ourselves(&beside("holdfast")?, Ending::Terminate);
         command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data").arg(data).envs(settings.iter().copied());
         let mut server = Server::start(command, Ending::Terminate, dir.join("log"))?;
-        server.wait_listening("holdfast")?;
-        Ok(Self { server, socket: data.join("holdfast.sock") })
+        let url = server.wait_listening("holdfast")?;
+        Ok(Self { server, socket: data.join("holdfast.sock"), url, data: data.to_owned() })
+    }
+
+    /// Gives an account more than any run can spend.
+    ///
+    /// # Errors
+    /// If the server refuses.
+    pub fn mint(&self, account: &str) -> Result<(), BenchError> {
+        self.operator()?.run(&["mint", account, CREDITS, "--reason", "benchmark"]).map(drop)
+    }
+
+    /// A bearer token of a service, good for five minutes.
+    ///
+    /// # Errors
+    /// If none is made.
+    pub fn service_token(&self) -> Result<String, BenchError> {
+        Ok(self.operator()?.run(&["token", "--role", "service", "--sub", ACCOUNT])?.trim().to_owned())
+    }
+
+    fn operator(&self) -> Result<Operator, BenchError> {
+        Ok(Operator { program: beside("holdfast")?, data: self.data.clone() })
     }
 }
 

@@ -24,8 +24,8 @@ impl Upstream {
     /// # Errors
     /// If it is not built or does not start.
     pub fn start(dir: &Path) -> Result<Self, BenchError> {
-        let mut command = as_ourselves(&beside("upstream")?, Ending::Kill);
-        command.arg("--count-only");
+        let mut command = as_ourselves(&beside("holdfast-simulator")?, Ending::Kill);
+        command.args(["upstream", "--count-only"]);
         let mut server = Server::start(command, Ending::Kill, dir.join("log"))?;
         let url = server.wait_listening("upstream")?;
         Ok(Self { server, url })

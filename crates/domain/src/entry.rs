@@ -36,6 +36,8 @@ pub enum Event {
         owner: OwnerId,
         /// How.
         event: escrow::Event,
+        /// On whose word it ended, if the queue's.
+        ruling: Option<escrow::Ruling>,
     },
 }
 

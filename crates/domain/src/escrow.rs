@@ -6,8 +6,10 @@
 //! # Invariants
 //! - Each terminal state is final: money leaves an escrow once, and all of it.
 
-use crate::id::{Label, OwnerId, PayeeId};
+use crate::id::{ItemId, Label, OwnerId, PayeeId};
 use crate::money::CreditUnit;
+use crate::queue::Cause;
+use crate::time::Timestamp;
 use std::fmt;
 
 /// An escrow as it stands.
@@ -30,6 +32,17 @@ pub struct Escrowed {
     pub amount: CreditUnit,
     /// What for.
     pub feature: Label,
+    /// Since when.
+    pub held_at: Timestamp,
+}
+
+/// On whose word an escrow ends: the queue's, about one of its items. An operator's word has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ruling {
+    /// The item that the escrow pays for.
+    pub item: ItemId,
+    /// Why it ends.
+    pub cause: Cause,
 }
 
 /// A request to set money aside in escrow.
@@ -139,9 +152,13 @@ impl fmt::Display for State {
 }
 
 /// Decides a hold. Whether the owner can pay for it is the guard of the entry that it becomes.
-pub fn hold(request: &Hold) -> Result<Event, Refusal> {
+pub fn hold(request: &Hold, now: Timestamp) -> Result<Event, Refusal> {
     let Hold { amount, feature, .. } = *request;
-    if amount.is_zero() { Err(Refusal::ZeroAmount) } else { Ok(Event::Held(Escrowed { amount, feature })) }
+    if amount.is_zero() {
+        Err(Refusal::ZeroAmount)
+    } else {
+        Ok(Event::Held(Escrowed { amount, feature, held_at: now }))
+    }
 }
 
 impl Escrow {

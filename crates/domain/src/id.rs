@@ -41,6 +41,8 @@ id_kinds! {
     OfObligation as ObligationId, "obligation id";
     /// An escrow.
     OfEscrow as EscrowId, "escrow id";
+    /// A piece of work in the queue, which an escrow pays for.
+    OfItem as ItemId, "queue item id";
     /// Who earns an escrow.
     Payee as PayeeId, "payee id";
     /// In whose name a budget is: a key, a user, a team, an organisation.
@@ -202,6 +204,7 @@ mod tests {
         check::<Owner>("account id");
         check::<OfCharge>("reservation id");
         check::<OfEscrow>("escrow id");
+        check::<OfItem>("queue item id");
         check::<Payee>("payee id");
         check::<OfBudget>("budget id");
         check::<OfKey>("idempotency key");

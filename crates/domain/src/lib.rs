@@ -18,6 +18,7 @@ pub mod escrow;
 mod id;
 mod money;
 mod price;
+pub mod queue;
 mod time;
 
 pub use account::{Account, NotAnAccount};
@@ -26,8 +27,8 @@ pub use charge::Charge;
 pub use entry::{Event, Guard, Kind, Mint, Place, Posting, Postings, Side, Unbalanced, ZeroMint, mint};
 pub use escrow::Escrow;
 pub use id::{
-    BudgetId, ChargeId, EscrowId, ID_BYTES_MAX, Id, IdKind, Key, Label, NotAText, NotAnId, ObligationId, OwnerId,
-    PayeeId, Reason, TEXT_BYTES_MAX, Text,
+    BudgetId, ChargeId, EscrowId, ID_BYTES_MAX, Id, IdKind, ItemId, Key, Label, NotAText, NotAnId, ObligationId,
+    OwnerId, PayeeId, Reason, TEXT_BYTES_MAX, Text,
 };
 pub use money::{AMOUNT_MAX, Change, CreditUnit, MicroUsd, MicroUsdc, Money, NotMoney, Overflow};
 pub use price::{CreditsPerUsd, NotAPrice, NotARequestPrice, Price, Rates, RequestPrice, Rounding, Tokens, Usage};

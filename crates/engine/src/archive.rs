@@ -16,6 +16,8 @@ pub trait Archive {
 
     /// The newest record of a key or of a closed life.
     fn find(&self, key: KeyHash) -> Result<Option<Location>, Refusal>;
+    /// Brings nearer what [`Archive::find`] will look at, if that can be had without waiting.
+    fn approach(&self, _key: KeyHash) {}
     /// The record at `location`, which may be on the open sheet.
     fn read(&self, location: Location, sheet: &Self::Sheet) -> Result<Record, Refusal>;
     /// Notes where a key or a closed life is found from now on.
@@ -89,6 +91,10 @@ impl<D: Disk> Archive for OnDisk<D> {
 
     fn find(&self, key: KeyHash) -> Result<Option<Location>, Refusal> {
         self.keys.get(key).map_err(|error| Refusal::Unreadable(error.to_string()))
+    }
+
+    fn approach(&self, key: KeyHash) {
+        self.keys.approach(key);
     }
 
     fn read(&self, location: Location, batch: &Batch) -> Result<Record, Refusal> {

@@ -62,6 +62,11 @@ pub(crate) struct OpenCharge {
 }
 
 impl OpenCharge {
+    /// A look at its beginning, middle and end, to have all of it at hand.
+    pub(crate) const fn glance(&self) -> (CreditUnit, Row, Option<Row>, Timestamp) {
+        (self.hold.held, self.row, self.budgeted.rows[0], self.hold.expires_at)
+    }
+
     pub(crate) const fn standing(&self) -> Standing {
         Standing { last: self.last, row: self.row, budgeted: self.budgeted }
     }
@@ -296,7 +301,8 @@ impl Book {
     /// Refuses `amount` more if one of the budgets does not admit it.
     pub(crate) fn check_budgets(&self, budgets: &[Budget], amount: CreditUnit, day: Day) -> Result<(), Refusal> {
         let admits = |budget: &Budget| self.used(budget.id).admits(budget, amount, day);
-        budgets.iter().try_for_each(admits).map_err(|over| Refusal::BudgetExceeded { over, required: amount })
+        let refused = |over| Refusal::BudgetExceeded { over: Box::new(over), required: amount };
+        budgets.iter().try_for_each(admits).map_err(refused)
     }
 
     /// The budgets that an older charge, reserved on `day`, counts against.

@@ -6,14 +6,16 @@
 
 use crate::clock::Clock;
 use crate::error::Refusal;
+use crate::lone::Lone;
 use crate::projection::READ_MODEL;
 use crate::query::View;
 use crate::request::{Answer, BATCH_MAX, Hashes, Request};
 use crate::turns::Turns;
 use crate::upkeep::{self, Upkeep};
 use crate::worker::{Ask, Desk, Job, Many, Shared};
+use holdfast_domain::escrow::Escrow;
+use holdfast_domain::{EscrowId, OwnerId};
 use holdfast_journal::{Batch, Disk};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
@@ -75,7 +77,7 @@ impl<D: Disk> Engine<D> {
             turns: Turns::new(),
             desk: Mutex::new(Desk { ledger, batch, cursor, replies: Vec::new(), memory: Vec::new() }),
             journal: Mutex::new(journal),
-            alone: AtomicBool::new(true),
+            lone: Lone::new(),
             upkeep: Upkeep::new(end, policy, report.snapshot.unwrap_or(0)),
         });
         let spawn = |name: &str, run: fn(&Shared<D>)| {
@@ -176,6 +178,15 @@ impl<D: Disk> Engine<D> {
         self.enqueue_look(look)?.await.map_err(|_| Refusal::JournalFailed)
     }
 
+    /// An escrow and its owner, open or closed, however old. One that is open and durable is told at once: neither a worker nor
+    /// the disk is waited for.
+    pub async fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
+        match self.shared.open_escrow(id) {
+            Some((escrowed, owner)) => Ok(Some((Escrow::Held(escrowed), owner))),
+            None => self.ask(move |view| view.escrow(id)).await?,
+        }
+    }
+
     /// Like [`Engine::ask`], blocking this thread.
     pub fn ask_blocking<T: Send + 'static>(
         &self,
@@ -215,6 +226,11 @@ impl<D: Disk> Engine<D> {
     #[must_use]
     pub fn followed(&self, name: &str) -> Option<Followed> {
         self.shared.upkeep.followed(name)
+    }
+
+    /// Has one who follows the journal take what there is at once, because somebody waits for it.
+    pub fn hurry(&self, name: &str) {
+        self.shared.upkeep.hurry(name);
     }
 
     /// Stops: finishes what waits, seals the journal, and leaves a snapshot so that the next start is quick.

@@ -26,8 +26,8 @@ pub enum Refusal {
     /// A budget does not allow for it.
     #[error("the budget {} allows {} {}, of which {} is used; {required} more is needed", over.id, over.limit, in_words(over.window), over.used)]
     BudgetExceeded {
-        /// Which, and how far it is used.
-        over: OverBudget,
+        /// Which, and how far it is used. Boxed, because every answer is as long as its longest kind, and this one is rare.
+        over: Box<OverBudget>,
         /// What is needed.
         required: CreditUnit,
     },
@@ -85,6 +85,11 @@ pub enum Refusal {
     /// The database does not answer, or refuses: whether the request was done is known when it does again.
     #[error("the database does not answer; ask again with the same key: what was done gives its first answer")]
     DatabaseUnavailable,
+    /// Others changed the same accounts at the same moment, again and again: nothing was done.
+    #[error(
+        "others were at the same accounts at every try, and nothing was done; ask again in a moment with the same key"
+    )]
+    Overtaken,
     /// What is on the disk could not be read to decide this request.
     #[error("an older entry could not be read: {0}")]
     Unreadable(String),
@@ -126,6 +131,7 @@ impl Refusal {
             Self::JournalFailed => "SERVICE_JOURNAL_FAILED",
             Self::Stopping => "SERVICE_STOPPING",
             Self::DatabaseUnavailable => "SERVICE_DATABASE_UNAVAILABLE",
+            Self::Overtaken => "OPTIMISTIC_LOCK",
             Self::Unreadable(_) => "SERVICE_UNREADABLE",
         }
     }
@@ -140,6 +146,7 @@ impl Refusal {
             | Self::JournalFailed
             | Self::Stopping
             | Self::DatabaseUnavailable
+            | Self::Overtaken
             | Self::Unreadable(_) => Action::RetryLater,
             Self::UnknownAccount
             | Self::UnknownCharge

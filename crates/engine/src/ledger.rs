@@ -9,7 +9,7 @@
 //! - What is decided is written to the batch and posted to the book in one step, or not at all.
 
 use crate::archive::{Archive, OnDisk, Sheet};
-use crate::book::{Book, Budgeted, FrozenBook, Standing};
+use crate::book::{Book, Budgeted, FrozenBook, OpenCharge, Standing};
 use crate::error::Refusal;
 use crate::keys::{Job, KeyHash, Keys};
 use crate::record::{Draft, Record};
@@ -17,7 +17,7 @@ use crate::records::Records;
 use crate::request::{Answer, Command, Hashes, LifeState, Outcome, Receipt, Request};
 use crate::table::Row;
 use holdfast_domain::charge::{self, Charge, Context, Reserve};
-use holdfast_domain::escrow::{self, Escrow};
+use holdfast_domain::escrow::{self, Escrow, Ruling};
 use holdfast_domain::{ChargeId, CreditUnit, Day, EscrowId, Event, Key, Label, Place, Timestamp};
 use holdfast_journal::{Batch, Disk, Location};
 use std::io;
@@ -102,6 +102,18 @@ impl<A: Archive> Ledger<A> {
         self.decide_hashed(request, &hashes, now, sheet)
     }
 
+    /// Looks up what some requests will look at, and forgets it: the memory is far away, and what is asked for together comes
+    /// together. Decided one by one, each would wait for its own.
+    pub(crate) fn approach<'a>(&self, requests: impl Iterator<Item = &'a Hashes>) {
+        for Hashes { key, life, .. } in requests {
+            std::hint::black_box(self.book.charges.get(*life).map(OpenCharge::glance));
+            self.archive.approach(*life);
+            if let Some(key) = key {
+                self.archive.approach(*key);
+            }
+        }
+    }
+
     /// Decides one request whose hashes have been worked out.
     pub(crate) fn decide_hashed(
         &mut self,
@@ -129,7 +141,7 @@ impl<A: Archive> Ledger<A> {
             Command::Reserve { charge, reserve } => self.reserve(&call, *charge, reserve, sheet),
             Command::Charge { charge, command } => self.move_charge(&call, *charge, command, sheet),
             Command::Hold { escrow, hold } => self.hold(&call, *escrow, hold, sheet),
-            Command::Escrow { escrow, command } => self.move_escrow(&call, *escrow, *command, sheet),
+            Command::Escrow { escrow, command, ruling } => self.move_escrow(&call, *escrow, (*command, *ruling), sheet),
         }
     }
 
@@ -208,18 +220,24 @@ impl<A: Archive> Ledger<A> {
             return Err(Refusal::KeyReused);
         }
         let row = self.book.owner_row(hold.owner).ok_or(Refusal::UnknownAccount)?;
-        let event = Event::Escrow { id, owner: hold.owner, event: escrow::hold(hold)? };
+        let event = Event::Escrow { id, owner: hold.owner, event: escrow::hold(hold, call.now)?, ruling: None };
         let before = Before::nothing(Life::Escrow(None), Some(row));
         self.write(call, Box::new(event), &before, sheet)
     }
 
-    fn move_escrow(&mut self, call: &Call<'_>, id: EscrowId, command: escrow::Command, sheet: &mut A::Sheet) -> Answer {
+    fn move_escrow(
+        &mut self,
+        call: &Call<'_>,
+        id: EscrowId,
+        (command, ruling): (escrow::Command, Option<Ruling>),
+        sheet: &mut A::Sheet,
+    ) -> Answer {
         let found = self.escrow(call.hashes.life, id, sheet)?.ok_or(Refusal::UnknownEscrow)?;
         let Found { life: escrow, standing } = found;
         let Standing { last, row, .. } = standing;
         match escrow.decide(command) {
             Ok(event) => {
-                let event = Box::new(Event::Escrow { id, owner: self.book.owner_name(row), event });
+                let event = Box::new(Event::Escrow { id, owner: self.book.owner_name(row), event, ruling });
                 self.write(call, event, &Before::of(Life::Escrow(Some(escrow)), standing), sheet)
             }
             Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) => {
@@ -398,7 +416,7 @@ impl<D: Disk> Ledger<OnDisk<D>> {
     pub fn tidy_keys(&mut self, disk: &D, durable: u64) -> io::Result<bool> {
         let Some(job) = self.archive.keys.job(durable) else { return Ok(false) };
         let run = Keys::execute(disk, &job)?;
-        let obsolete = self.archive.keys.install(&job, run);
+        let obsolete = self.archive.keys.install(job, run);
         Keys::remove(disk, &obsolete)?;
         Ok(true)
     }

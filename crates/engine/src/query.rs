@@ -1,14 +1,16 @@
 //! What can be asked of the books as they stand: balances, open holds, and any charge or escrow, however old.
 
 use crate::archive::Archive;
+use crate::book::{OpenCharge, OpenEscrow};
 use crate::error::Refusal;
 use crate::keys::KeyHash;
 use crate::ledger::Ledger;
 use crate::record::Record;
 use holdfast_domain::budget::Used;
 use holdfast_domain::charge::{Charge, Hold};
-use holdfast_domain::escrow::Escrow;
+use holdfast_domain::escrow::{Escrow, Escrowed};
 use holdfast_domain::{Account, BudgetId, Change, ChargeId, CreditUnit, EscrowId, Key, Overflow, OwnerId, Timestamp};
+use holdfast_journal::Location;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -56,6 +58,8 @@ trait Books {
     fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal>;
     fn by_key(&self, key: &Key) -> Result<Option<Record>, Refusal>;
     fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal>;
+    fn escrow_life(&self, id: EscrowId) -> Result<Vec<Record>, Refusal>;
+    fn open_escrows(&self, after: Option<EscrowId>, at_most: usize) -> Vec<(EscrowId, OwnerId, Escrowed)>;
 }
 
 /// The sums over the whole book.
@@ -176,6 +180,17 @@ impl<'a> View<'a> {
     pub fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal> {
         self.ledger.life(id)
     }
+
+    /// Every entry of an escrow's life, oldest first.
+    pub fn escrow_life(&self, id: EscrowId) -> Result<Vec<Record>, Refusal> {
+        self.ledger.escrow_life(id)
+    }
+
+    /// Open escrows and their owners in the order of their names, after a given one, at most so many.
+    #[must_use]
+    pub fn open_escrows(&self, after: Option<EscrowId>, at_most: usize) -> Vec<(EscrowId, OwnerId, Escrowed)> {
+        self.ledger.open_escrows(after, at_most)
+    }
 }
 
 impl<A: Archive> Books for At<'_, A> {
@@ -262,14 +277,8 @@ impl<A: Archive> Books for At<'_, A> {
     fn open_charges(&self, owner: Option<OwnerId>, at_most: usize) -> Vec<(ChargeId, OwnerId, Hold)> {
         let book = &self.ledger.book;
         let row = owner.map(|owner| book.owner_row(owner));
-        let mut found: Vec<_> =
-            book.charges.values().filter(|open| row.is_none_or(|row| row == Some(open.row))).collect();
-        // Only those that are wanted are brought in order: there may be very many others.
-        if at_most < found.len() {
-            found.select_nth_unstable_by_key(at_most, |open| (open.hold.expires_at, open.id));
-            found.truncate(at_most);
-        }
-        found.sort_unstable_by_key(|open| (open.hold.expires_at, open.id));
+        let found = book.charges.values().filter(|open| row.is_none_or(|row| row == Some(open.row))).collect();
+        let found = first_by(found, at_most, |open: &&OpenCharge| (open.hold.expires_at, open.id));
         found.into_iter().map(|open| (open.id, book.owner_name(open.row), open.hold)).collect()
     }
 
@@ -292,10 +301,43 @@ impl<A: Archive> Books for At<'_, A> {
         let Some(found) = self.ledger.charge(KeyHash::of_charge(id), id, self.sheet)? else {
             return Ok(Vec::new());
         };
-        let mut records = self.ledger.archive.life(found.standing.last, self.sheet)?;
+        self.records(found.standing.last)
+    }
+
+    fn escrow_life(&self, id: EscrowId) -> Result<Vec<Record>, Refusal> {
+        let Some(found) = self.ledger.escrow(KeyHash::of_escrow(id), id, self.sheet)? else {
+            return Ok(Vec::new());
+        };
+        self.records(found.standing.last)
+    }
+
+    fn open_escrows(&self, after: Option<EscrowId>, at_most: usize) -> Vec<(EscrowId, OwnerId, Escrowed)> {
+        let book = &self.ledger.book;
+        let is_after = |open: &&OpenEscrow| after.is_none_or(|after| open.id > after);
+        first_by(book.escrows.values().filter(is_after).collect(), at_most, |open| open.id)
+            .into_iter()
+            .map(|open| (open.id, book.owner_name(open.row), open.escrowed))
+            .collect()
+    }
+}
+
+impl<A: Archive> At<'_, A> {
+    /// A life from its last record back, oldest first.
+    fn records(&self, last: Location) -> Result<Vec<Record>, Refusal> {
+        let mut records = self.ledger.archive.life(last, self.sheet)?;
         records.reverse();
         Ok(records)
     }
+}
+
+/// The first few by `key`, in order. Only those that are wanted are brought in order: there may be very many others.
+fn first_by<T, K: Ord>(mut found: Vec<T>, at_most: usize, key: impl Fn(&T) -> K) -> Vec<T> {
+    if at_most < found.len() {
+        found.select_nth_unstable_by_key(at_most, &key);
+        found.truncate(at_most);
+    }
+    found.sort_unstable_by_key(key);
+    found
 }
 
 const fn balance(owner: &crate::book::Owner) -> Balance {

@@ -6,11 +6,15 @@
 //!
 //! The format is append-only: a kind keeps its tag for ever, and a changed meaning is a new version.
 
+mod escrow;
+
+pub use escrow::{cause_of, cause_tag};
+
 use crate::codec::{Taker, put_number, put_text};
 use crate::request::{Fingerprint, LifeState, Receipt};
 use holdfast_domain::budget::BUDGETS_MAX;
 use holdfast_domain::charge::{self, Finality, OnExpiry, Overrun, Taken, Terms};
-use holdfast_domain::escrow::{self, Escrowed};
+use holdfast_domain::escrow::State as EscrowState;
 use holdfast_domain::{
     Account, Budget, Budgets, Change, CreditUnit, CreditsPerUsd, Event, Key, Kind, Label, Mint, OwnerId, Price, Rates,
     RequestPrice, Timestamp,
@@ -154,7 +158,7 @@ impl Draft<'_> {
     /// Appends the record's bytes.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(VERSION);
-        bytes.push(if self.event.budgets().is_empty() { tag(self.event.kind()) } else { BUDGETED_RESERVE });
+        bytes.push(event_tag(self.event));
         put_number(bytes, self.offset);
         put_number(bytes, self.at.millis());
         put_text(bytes, self.actor.as_bytes());
@@ -169,6 +173,15 @@ impl Draft<'_> {
         if let Some(payee) = &self.payee {
             put_link(bytes, payee);
         }
+    }
+}
+
+/// The tag of an event: its kind's, unless it carries more than its kind must.
+fn event_tag(event: &Event) -> u8 {
+    match event {
+        Event::Escrow { ruling: Some(_), .. } => tag(event.kind()) + escrow::RULED,
+        Event::Charge { .. } if !event.budgets().is_empty() => BUDGETED_RESERVE,
+        Event::Minted(_) | Event::Charge { .. } | Event::Escrow { .. } => tag(event.kind()),
     }
 }
 
@@ -203,10 +216,10 @@ const fn state_tag(state: LifeState) -> u8 {
         LifeState::Charge(charge::State::Voided) => 5,
         LifeState::Charge(charge::State::Released) => 6,
         LifeState::Charge(charge::State::AutoReleased) => 7,
-        LifeState::Escrow(escrow::State::Held) => 8,
-        LifeState::Escrow(escrow::State::Settled) => 9,
-        LifeState::Escrow(escrow::State::Refunded) => 10,
-        LifeState::Escrow(escrow::State::Partial) => 11,
+        LifeState::Escrow(EscrowState::Held) => 8,
+        LifeState::Escrow(EscrowState::Settled) => 9,
+        LifeState::Escrow(EscrowState::Refunded) => 10,
+        LifeState::Escrow(EscrowState::Partial) => 11,
     }
 }
 
@@ -220,10 +233,10 @@ const fn state_of(tag: u8) -> Option<LifeState> {
         5 => LifeState::Charge(charge::State::Voided),
         6 => LifeState::Charge(charge::State::Released),
         7 => LifeState::Charge(charge::State::AutoReleased),
-        8 => LifeState::Escrow(escrow::State::Held),
-        9 => LifeState::Escrow(escrow::State::Settled),
-        10 => LifeState::Escrow(escrow::State::Refunded),
-        11 => LifeState::Escrow(escrow::State::Partial),
+        8 => LifeState::Escrow(EscrowState::Held),
+        9 => LifeState::Escrow(EscrowState::Settled),
+        10 => LifeState::Escrow(EscrowState::Refunded),
+        11 => LifeState::Escrow(EscrowState::Partial),
         _ => return None,
     })
 }
@@ -248,9 +261,9 @@ fn put_event(bytes: &mut Vec<u8>, event: &Event, at: Timestamp) {
             put_text(bytes, id.as_bytes());
             put_charge_event(bytes, event, at);
         }
-        Event::Escrow { id, event, .. } => {
+        Event::Escrow { id, event, ruling, .. } => {
             put_text(bytes, id.as_bytes());
-            put_escrow_event(bytes, event);
+            escrow::put(bytes, event, ruling.as_ref());
         }
     }
 }
@@ -392,25 +405,6 @@ fn take_further_prices(taker: &mut Taker<'_>, rates: Rates) -> Option<Rates> {
     (further_prices(&rates) != [0; 4]).then_some(rates)
 }
 
-fn put_escrow_event(bytes: &mut Vec<u8>, event: &escrow::Event) {
-    match event {
-        escrow::Event::Held(escrowed) => {
-            put_number(bytes, escrowed.amount.units());
-            put_text(bytes, escrowed.feature.as_bytes());
-        }
-        escrow::Event::Settled { payee, amount } => {
-            put_text(bytes, payee.as_bytes());
-            put_number(bytes, amount.units());
-        }
-        escrow::Event::Refunded { amount } => put_number(bytes, amount.units()),
-        escrow::Event::PartiallySettled { payee, settled, refunded } => {
-            put_text(bytes, payee.as_bytes());
-            put_number(bytes, settled.units());
-            put_number(bytes, refunded.units());
-        }
-    }
-}
-
 fn take_event(taker: &mut Taker<'_>, kind: u8, owner: OwnerId, at: Timestamp) -> Option<Event> {
     match kind {
         1 => Some(Event::Minted(Mint { owner, amount: taker.amount()?, reason: taker.text()? })),
@@ -418,9 +412,10 @@ fn take_event(taker: &mut Taker<'_>, kind: u8, owner: OwnerId, at: Timestamp) ->
             let id = taker.id()?;
             Some(Event::Charge { id, owner, event: take_charge_event(taker, kind, at)? })
         }
-        12..=15 => {
+        12..=15 | 18..=20 => {
             let id = taker.id()?;
-            Some(Event::Escrow { id, owner, event: take_escrow_event(taker, kind)? })
+            let (event, ruling) = escrow::take(taker, kind, at)?;
+            Some(Event::Escrow { id, owner, event, ruling })
         }
         _ => None,
     }
@@ -459,18 +454,6 @@ fn take_charge_event(taker: &mut Taker<'_>, kind: u8, at: Timestamp) -> Option<c
         10 => charge::Event::Acked,
         11 => charge::Event::Failed { reason: taker.text()? },
         16 => charge::Event::Noted { cost: taker.amount()? },
-        _ => return None,
-    })
-}
-
-fn take_escrow_event(taker: &mut Taker<'_>, kind: u8) -> Option<escrow::Event> {
-    Some(match kind {
-        12 => escrow::Event::Held(Escrowed { amount: taker.amount()?, feature: taker.id()? }),
-        13 => escrow::Event::Settled { payee: taker.id()?, amount: taker.amount()? },
-        14 => escrow::Event::Refunded { amount: taker.amount()? },
-        15 => {
-            escrow::Event::PartiallySettled { payee: taker.id()?, settled: taker.amount()?, refunded: taker.amount()? }
-        }
         _ => return None,
     })
 }

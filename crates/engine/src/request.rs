@@ -4,7 +4,7 @@ use crate::error::Refusal;
 use crate::keys::KeyHash;
 use crate::record::further_prices;
 use holdfast_domain::charge::{self, Actual, Finality, Reserve, Terms};
-use holdfast_domain::escrow;
+use holdfast_domain::escrow::{self, Ruling};
 use holdfast_domain::{ChargeId, CreditUnit, EscrowId, Event, Key, Label, OwnerId, Reason, Span, Timestamp, Usage};
 
 /// The most requests in one batch.
@@ -64,6 +64,8 @@ pub enum Command {
         escrow: EscrowId,
         /// How.
         command: escrow::Command,
+        /// On whose word, if the queue's.
+        ruling: Option<Ruling>,
     },
 }
 
@@ -203,7 +205,13 @@ fn fingerprint(command: &Command, body: &mut Vec<u8>) -> Fingerprint {
             let texts = [hold.owner.as_bytes(), hold.feature.as_bytes()];
             put(body, 3, &texts, &[hold.amount.units()]);
         }
-        Command::Escrow { escrow, command } => put_escrow(body, *escrow, *command),
+        Command::Escrow { escrow, command, ruling } => {
+            put_escrow(body, *escrow, *command);
+            // Without a ruling it keeps the hash that it had before there were any.
+            if let Some(Ruling { item, cause }) = ruling {
+                put(body, 1, &[item.as_bytes(), cause.name().as_bytes()], &[]);
+            }
+        }
     }
     let hash = blake3::hash(body);
     Fingerprint(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
@@ -303,3 +311,6 @@ fn put_escrow(body: &mut Vec<u8>, escrow: EscrowId, command: escrow::Command) {
 
 /// The default life of a hold.
 pub const TTL_DEFAULT: Span = Span::DAY;
+
+// Thousands of answers change hands at once: a longer one is felt.
+const _: () = assert!(size_of::<Answer>() <= 56);

@@ -17,7 +17,7 @@ use std::io;
 pub(crate) const DIRECTORY: &str = "snapshots";
 /// How many snapshots are kept.
 const KEPT: usize = 7;
-const MAGIC: &[u8; 8] = b"HFsnap02";
+const MAGIC: &[u8; 8] = b"HFsnap03";
 const HASH_BYTES: usize = 32;
 const PIECE_BYTES: usize = 1_024 * 1_024;
 
@@ -145,11 +145,12 @@ fn put_charge(bytes: &mut Vec<u8>, open: &OpenCharge, owner: &[u8]) {
 }
 
 fn put_escrow(bytes: &mut Vec<u8>, open: &OpenEscrow, owner: &[u8]) {
-    let Escrowed { amount, feature } = &open.escrowed;
+    let Escrowed { amount, feature, held_at } = &open.escrowed;
     put_text(bytes, open.id.as_bytes());
     put_text(bytes, owner);
     put_text(bytes, feature.as_bytes());
     put_number(bytes, amount.units());
+    put_number(bytes, held_at.millis());
     put_number(bytes, open.last.pack());
 }
 
@@ -268,6 +269,6 @@ fn take_charge(taker: &mut Taker<'_>) -> Option<(ChargeId, OwnerId, Hold, Locati
 fn take_escrow(taker: &mut Taker<'_>) -> Option<(EscrowId, OwnerId, Escrowed, Location)> {
     let id = taker.id()?;
     let (owner, feature) = (taker.id()?, taker.id()?);
-    let escrowed = Escrowed { feature, amount: taker.amount()? };
+    let escrowed = Escrowed { feature, amount: taker.amount()?, held_at: Timestamp::from_millis(taker.number()?) };
     Some((id, owner, escrowed, Location::unpack(taker.number()?)))
 }

@@ -6,12 +6,12 @@
 use crate::book::FrozenBook;
 use crate::engine::Followed;
 use crate::keys::Keys;
-use crate::projection::{Applied, Located, Projection, ProjectionFailed};
+use crate::projection::{Applied, Located, Projection, ProjectionFailed, READ_MODEL};
 use crate::record::Record;
 use crate::snapshot::{self, Snapshot};
 use crate::worker::{Desk, Shared, lock};
 use holdfast_journal::{Disk, End, Frames, Journal, Location};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ const HELPER_NICE: i32 = 10;
 /// A projection that has just taken entries lets more of them gather for this long: a transaction of SQLite's costs as much as
 /// a hundred entries in it.
 const GATHER: Duration = Duration::from_millis(10);
+/// The read model lets them gather for longer: whoever asks it something says so, and is not kept waiting.
+const GATHER_UNASKED: Duration = Duration::from_millis(100);
 /// How many entries a projection takes at once.
 const APPLY_MAX: usize = 16_384;
 /// Entries that come faster than this, in a second, are a burst: no read model keeps up with it.
@@ -63,6 +65,10 @@ pub(crate) struct Upkeep {
     durable: Mutex<End>,
     /// Wakes whoever follows the journal's tail.
     grown: Condvar,
+    /// How many wait for that: to wake nobody costs a system call too.
+    waiting: AtomicUsize,
+    /// Wakes a follower that lets entries gather.
+    wanted: Condvar,
     /// Wakes the upkeep before its round has passed.
     called: Condvar,
     stopping: AtomicBool,
@@ -78,6 +84,8 @@ pub(crate) struct Upkeep {
 struct Follower {
     name: &'static str,
     applied: AtomicU64,
+    /// Whether somebody waits for it.
+    is_wanted: AtomicBool,
     /// Why it does not follow any more.
     failed: OnceLock<String>,
 }
@@ -94,6 +102,8 @@ impl Upkeep {
             policy,
             durable: Mutex::new(end),
             grown: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+            wanted: Condvar::new(),
             called: Condvar::new(),
             stopping: AtomicBool::new(false),
             // A start may follow a crash that left the last frame without a seal.
@@ -117,7 +127,10 @@ impl Upkeep {
     pub(crate) fn made_durable(&self, end: End, sealed: bool) {
         *lock(&self.durable) = end;
         self.unsealed.store(!sealed, Ordering::Relaxed);
-        self.grown.notify_all();
+        // Who began to wait before the lock was taken is counted; who comes after sees the new end.
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.grown.notify_all();
+        }
     }
 
     /// Whether the intake must wait for a derived store.
@@ -141,8 +154,8 @@ impl Upkeep {
     }
 
     fn add_follower(&self, name: &'static str, applied: Applied) -> Arc<Follower> {
-        let applied = AtomicU64::new(applied.through);
-        let follower = Arc::new(Follower { name, applied, failed: OnceLock::new() });
+        let (applied, is_wanted) = (AtomicU64::new(applied.through), AtomicBool::new(false));
+        let follower = Arc::new(Follower { name, applied, is_wanted, failed: OnceLock::new() });
         lock(&self.followers).push(Arc::clone(&follower));
         follower
     }
@@ -152,7 +165,32 @@ impl Upkeep {
         // Under the lock, so that nobody checks the flag and then misses the call.
         let _guard = lock(&self.durable);
         self.grown.notify_all();
+        self.wanted.notify_all();
         self.called.notify_all();
+    }
+
+    /// Has the follower with this name take what there is, without letting more of it gather.
+    pub(crate) fn hurry(&self, name: &str) {
+        for follower in lock(&self.followers).iter().filter(|follower| follower.name == name) {
+            follower.is_wanted.store(true, Ordering::Relaxed);
+        }
+        // Under the lock, so that nobody checks the flag and then misses the call.
+        let _guard = lock(&self.durable);
+        self.wanted.notify_all();
+    }
+
+    /// Lets entries gather for a follower that was last fed at `fed_at`, unless somebody waits for it or it is time to stop.
+    fn gather(&self, follower: &Follower, fed_at: Instant) {
+        let span = if follower.name == READ_MODEL { GATHER_UNASKED } else { GATHER };
+        let mut end = lock(&self.durable);
+        while !self.is_stopping() && !follower.is_wanted.load(Ordering::Relaxed) {
+            let left = span.saturating_sub(fed_at.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            end = self.wanted.wait_timeout(end, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        follower.is_wanted.store(false, Ordering::Relaxed);
     }
 
     fn is_stopping(&self) -> bool {
@@ -165,7 +203,9 @@ impl Upkeep {
         if end.next_offset > through + 1 || self.is_stopping() {
             return *end;
         }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let waited = self.grown.wait_timeout(end, ROUND).unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         *waited.0
     }
 
@@ -194,8 +234,9 @@ fn freeze<D: Disk>(desk: &mut Desk<D>) -> Snapshot {
     Snapshot { location: desk.cursor.location, through, book }
 }
 
-/// Lets the writer go first where they compete for a core. The bound on the lag brings a helper back to its turn.
-fn step_aside() {
+/// Lets those who answer go first where they compete with this thread for a core. The bound on the lag brings a helper back to
+/// its turn.
+pub fn step_aside() {
     // Refused only by a sandbox, and then the helpers are merely as important as the writer.
     let _refused = rustix::process::nice(HELPER_NICE);
 }
@@ -249,7 +290,7 @@ fn tidy_keys<D: Disk>(shared: &Shared<D>) -> std::io::Result<bool> {
     };
     let Some(job) = job else { return Ok(false) };
     let run = Keys::execute(&shared.disk, &job)?;
-    let obsolete = shared.desk().ledger.archive.keys.install(&job, run);
+    let obsolete = shared.desk().ledger.archive.keys.install(job, run);
     Keys::remove(&shared.disk, &obsolete)?;
     Ok(true)
 }
@@ -321,8 +362,8 @@ fn follow<D: Disk>(
     let (mut fed_at, mut more) = (Instant::now(), false);
     loop {
         upkeep.wait_beyond(tail.applied.through);
-        if !more && !upkeep.is_stopping() {
-            std::thread::sleep(GATHER.saturating_sub(fed_at.elapsed()));
+        if !more {
+            upkeep.gather(follower, fed_at);
         }
         let end = upkeep.durable();
         if pace.is_burst(end.next_offset, Instant::now()) && upkeep.may_fall_behind(tail.applied.through) {

@@ -20,17 +20,19 @@
 use crate::archive::OnDisk;
 use crate::clock::Clock;
 use crate::error::Refusal;
+use crate::keys::KeyHash;
 use crate::ledger::Ledger;
+use crate::lone::Lone;
 use crate::query::View;
 use crate::request::{Answer, Hashes, Request};
 use crate::turns::{Beside, Closed, Filled, Since, Step, Turns};
 use crate::upkeep::Upkeep;
-use holdfast_domain::Label;
+use holdfast_domain::escrow::Escrowed;
+use holdfast_domain::{EscrowId, Label, OwnerId};
 use holdfast_journal::{Batch, Cursor, Disk, End, Journal, JournalId, failpoint};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// With this many requests decided, a batch goes to the disk when that is free. A large batch of a caller's becomes several, so
@@ -38,10 +40,10 @@ use tokio::sync::oneshot;
 const TURN: usize = 2_048;
 /// The most requests decided into one batch, while the disk is not free: a slow sync is no reason to stop deciding.
 const TURN_MAX: usize = 8_192;
+/// How many requests' memory is asked for at once, before the first of them is decided.
+const AHEAD: usize = 16;
 /// The most holds that one batch gives back because their time has come.
 const EXPIRIES_MAX: usize = 1_000;
-/// A disk that takes longer is not waited for on a caller's thread, which may have others to serve.
-const QUICK_SYNC: Duration = Duration::from_millis(2);
 
 pub(crate) struct Shared<D: Disk> {
     pub(crate) disk: D,
@@ -50,8 +52,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) turns: Turns<Job>,
     pub(crate) desk: Mutex<Desk<D>>,
     pub(crate) journal: Mutex<Journal<D>>,
-    /// Whether a caller may do the work itself: the last batch was for one caller, and its sync was quick.
-    pub(crate) alone: AtomicBool,
+    /// Whether a caller may do the work itself.
+    pub(crate) lone: Lone,
     pub(crate) upkeep: Upkeep,
 }
 
@@ -70,6 +72,16 @@ pub(crate) enum Job {
     One(Request, Hashes, oneshot::Sender<Answer>),
     Many(Many),
     Ask(Ask),
+}
+
+impl Job {
+    /// What a single request is known by.
+    const fn single(&self) -> Option<&Hashes> {
+        match self {
+            Self::One(_, hashes, _) => Some(hashes),
+            Self::Many(_) | Self::Ask(_) => None,
+        }
+    }
 }
 
 /// A part of a caller's batch, decided as far as `answers` go.
@@ -164,12 +176,12 @@ impl<D: Disk> Shared<D> {
             ledger.expire(now, actor, batch, EXPIRIES_MAX);
         }
         let mut told = (batch.count() - before) as usize;
-        let mut done = 0;
-        while let Some(job) = jobs.pop_front() {
-            if !batch.has_room() || told >= TURN {
-                jobs.push_front(job);
-                break;
+        let mut done = 0_usize;
+        while !jobs.is_empty() && batch.has_room() && told < TURN {
+            if done.is_multiple_of(AHEAD) {
+                ledger.approach(jobs.iter().take(AHEAD).filter_map(Job::single));
             }
+            let Some(job) = jobs.pop_front() else { break };
             match job {
                 Job::One(request, hashes, reply) => {
                     let answer = ledger.decide_hashed(&request, &hashes, now, batch);
@@ -181,10 +193,13 @@ impl<D: Disk> Shared<D> {
                     (told, done) = (told + 1, done + 1);
                 }
                 Job::Many(mut many) => {
-                    let decided = many.answers.len();
-                    for (request, hashes) in many.requests.iter().zip(&many.hashes).skip(decided) {
-                        if !batch.has_room() || told >= TURN {
-                            break;
+                    while let decided = many.answers.len()
+                        && let Some((request, hashes)) = many.requests.get(decided).zip(many.hashes.get(decided))
+                        && batch.has_room()
+                        && told < TURN
+                    {
+                        if decided.is_multiple_of(AHEAD) {
+                            ledger.approach(many.hashes.iter().skip(decided).take(AHEAD));
                         }
                         many.answers.push(ledger.decide_hashed(request, hashes, now, batch));
                         (told, done) = (told + 1, done + 1);
@@ -213,7 +228,7 @@ impl<D: Disk> Shared<D> {
     /// Decides and writes one request on its caller's thread, if nobody is at work, the disk is quick, and callers come one by
     /// one: where they come together, they share a sync. `None` if it must queue.
     pub(crate) fn serve_alone(&self, request: &Request, hashes: &Hashes) -> Option<Answer> {
-        if !self.alone.load(Ordering::Relaxed) || !self.turns.take_disk_alone(&self.upkeep) {
+        if !self.lone.is_likely() || !self.turns.take_disk_alone(&self.upkeep) {
             return None;
         }
         let mut desk = lock(&self.desk);
@@ -230,6 +245,14 @@ impl<D: Disk> Shared<D> {
         let turn = self.close(desk, Seal::Not);
         let written = self.commit(turn, Turns::free_disk_alone);
         Some(if written { answer } else { Err(Refusal::JournalFailed) })
+    }
+
+    /// An open escrow and its owner, if its hold is durable and nobody is at the desk at this moment: nothing is waited for.
+    pub(crate) fn open_escrow(&self, id: EscrowId) -> Option<(Escrowed, OwnerId)> {
+        let desk = self.desk.try_lock().ok()?;
+        let book = &desk.ledger.book;
+        let open = book.escrows.get(KeyHash::of_escrow(id)).filter(|open| open.id == id)?;
+        (open.last < self.upkeep.durable().location).then(|| (open.escrowed, book.owner_name(open.row)))
     }
 
     /// Closes the open batch and begins the next. The disk is already ours.
@@ -254,7 +277,7 @@ impl<D: Disk> Shared<D> {
         let writes = !batch.is_empty() || seal == Seal::Wanted;
         let began = Instant::now();
         let appended = if writes { self.append(&mut batch).map(Some) } else { Ok(None) };
-        self.alone.store(replies.len() <= 1 && began.elapsed() < QUICK_SYNC, Ordering::Relaxed);
+        self.lone.wrote(replies.len(), began.elapsed());
         match appended {
             Ok(end) => {
                 if let Some(end) = end {

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What the file says.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileConfig {
     /// Where the prices are; beside this file, if it is no absolute path.
@@ -25,6 +25,9 @@ pub(crate) struct FileConfig {
     /// Settings about settling charges: `HOLDFAST_BILLING_`.
     #[serde(default)]
     billing: Table,
+    /// Settings about the queue and the wallet: `HOLDFAST_QUEUE_`.
+    #[serde(default)]
+    queue: Table,
     #[serde(default)]
     providers: BTreeMap<String, ProviderConfig>,
     #[serde(default)]
@@ -43,9 +46,10 @@ impl FileConfig {
         Ok(config)
     }
 
-    /// What it says about the server, the peer and settling; the environment goes first.
+    /// What it says about the server, the peer, settling and the queue; the environment goes first.
     pub(crate) fn said(&self) -> Result<Said, Failure> {
-        let tables = [("server", &self.server), ("peer", &self.peer), ("billing", &self.billing)];
+        let tables =
+            [("server", &self.server), ("peer", &self.peer), ("billing", &self.billing), ("queue", &self.queue)];
         Said::in_file(tables.into_iter().map(|(name, table)| (name, table.clone())).collect())
     }
 

@@ -2,8 +2,10 @@
 
 use crate::identity::IdentityError;
 use crate::prices::{PricesError, UnknownModel};
+use holdfast_adapters::escrow_metadata::MetadataFailed;
 use holdfast_adapters::moving::MovingError;
 use holdfast_adapters::postgres::DatabaseError;
+use holdfast_adapters::queue::embedded::OpenFailed;
 use holdfast_engine::ProjectionFailed;
 use holdfast_engine::recovery::StartError;
 use holdfast_journal::{LockError, OpenError};
@@ -36,7 +38,7 @@ pub(crate) enum Failure {
     #[error("cannot listen on {address}: {error}")]
     Listen { address: String, error: io::Error },
     #[error(transparent)]
-    Identity(#[from] IdentityError),
+    Identity(IdentityError),
     #[error("the configuration in {} cannot be used: {why}", path.display())]
     Config { path: PathBuf, why: String },
     #[error("{} is there already", .0.display())]
@@ -51,6 +53,10 @@ pub(crate) enum Failure {
     Database(#[from] DatabaseError),
     #[error(transparent)]
     Moving(#[from] MovingError),
+    #[error(transparent)]
+    Queue(#[from] OpenFailed),
+    #[error(transparent)]
+    Metadata(#[from] MetadataFailed),
     #[error("{}: {why}", file.display())]
     Request { file: PathBuf, why: String },
     #[error("cannot {what}: {error}")]
@@ -93,6 +99,8 @@ impl Failure {
             Self::Model(error) => error.code(),
             Self::Database(error) => error.code(),
             Self::Moving(error) => error.code(),
+            Self::Queue(error) => error.code(),
+            Self::Metadata(failed) => failed.code(),
             Self::Request { .. } => "INVALID_REQUEST",
             Self::Io { .. } => "IO_FAILED",
         }
@@ -102,12 +110,14 @@ impl Failure {
     pub(crate) fn hint(&self) -> String {
         let hint = match self {
             Self::NoData(_) => "give the directory with --data or HOLDFAST_DATA",
-            Self::InUse { .. } => "stop that process first, or use another --data directory",
+            Self::InUse { .. } => {
+                "stop that process first, or use another --data directory; if its books are in a database, say HOLDFAST_DATABASE_URL here too"
+            }
             Self::Setting { .. } => "set it to an allowed value, or unset it",
             Self::Start(StartError::Io(_)) | Self::Io { .. } => {
                 "check that the path exists and may be read and written"
             }
-            Self::Start(_) => {
+            Self::Start(_) | Self::Queue(_) => {
                 return format!("nothing has been changed; docs/errors/{}.md says more", self.code());
             }
             Self::ReadModel(_) => "stop the server and run `holdfast rebuild`",
@@ -124,9 +134,19 @@ impl Failure {
             Self::Model(_) => "give it a price: holdfast prices import FILE, or a [models.NAME] in prices.toml",
             Self::Database(error) => error.hint(),
             Self::Moving(error) => return error.hint(),
+            Self::Metadata(_) => {
+                "check that wallet.db in the data directory may be read and written, and that there is room"
+            }
             Self::Request { .. } => "give the body of a request as JSON, and with --for which API it is for",
         };
         hint.to_owned()
+    }
+}
+
+impl From<IdentityError> for Failure {
+    fn from(error: IdentityError) -> Self {
+        // To whoever gives a command at the terminal it says what the database said.
+        if let IdentityError::Database(error) = error { Self::Database(error) } else { Self::Identity(error) }
     }
 }
 

@@ -20,13 +20,16 @@ mod inference;
 mod journal_files;
 mod node;
 mod prices;
+mod queue;
 mod rates;
+mod role;
 mod scratch_disk;
 mod service;
 mod settings;
 mod settlement;
 mod terminal;
 mod tokens;
+mod wallet;
 mod wire;
 
 use std::process::ExitCode;

@@ -2,7 +2,8 @@
 
 use crate::books::{Books, Embedded, Shared};
 use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::identity::{Identity, IdentityError};
+use crate::settings::{KEYS_STALE_AFTER, Settings};
 use crate::terminal;
 use crate::wire::ids;
 use holdfast_adapters::postgres::ledger::{LANES, Rules, Settles};
@@ -16,7 +17,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use tokio::runtime::Runtime;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
 
 /// What serves the books.
 pub(crate) struct Node {
@@ -25,6 +27,8 @@ pub(crate) struct Node {
     pub(crate) data: PathBuf,
     pub(crate) clock: Arc<SystemClock>,
     pub(crate) engine: Running,
+    /// What all nodes on a database know of callers; `None` if that is in the data directory.
+    pub(crate) identity: Option<Arc<Identity>>,
     /// Let go last, when nothing of this process touches the directory any more.
     _lock: DirLock,
 }
@@ -56,6 +60,28 @@ pub(crate) fn lock(data: &Path) -> Result<DirLock, Failure> {
     DirLock::take(data).map_err(|error| Failure::lock(data, error))
 }
 
+/// Does something with what all nodes on a database know of callers, whether or not one of them runs.
+pub(crate) fn with_shared_identity<T: Send + 'static>(
+    database: &Database,
+    work: impl FnOnce(Identity) -> Result<T, IdentityError> + Send + 'static,
+) -> Result<T, Failure> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::io("start a thread"))?;
+    join(&runtime, database, KEYS_STALE_AFTER, work)
+}
+
+/// Joins those who share a database, and works with what they know, on a thread that may wait.
+fn join<T: Send + 'static>(
+    runtime: &Runtime,
+    database: &Database,
+    stale_after: Duration,
+    work: impl FnOnce(Identity) -> Result<T, IdentityError> + Send + 'static,
+) -> Result<T, Failure> {
+    let (database, handle) = (database.clone(), runtime.handle().clone());
+    let joining = runtime.spawn_blocking(move || Identity::join(database, &handle, stale_after).and_then(work));
+    let joined = runtime.block_on(joining).map_err(|_| Failure::Stuck("the one who asked the database panicked"))?;
+    joined.map_err(Failure::from)
+}
+
 /// How this program opens a data directory.
 pub(crate) fn config(settings: &Settings) -> Result<OpenConfig, Failure> {
     let id = JournalId(ids::random().map_err(Failure::io("get random bytes"))?);
@@ -83,7 +109,11 @@ impl Node {
     ) -> Result<Self, Failure> {
         match &settings.database {
             None => Self::start(lock, data, settings, progress),
-            Some(database) => runtime.block_on(Self::connect(lock, data, database, settles)),
+            Some(database) => {
+                let node = runtime.block_on(Self::connect(lock, data, database, settles))?;
+                let join = join(runtime, database, settings.keys_stale_after, Ok);
+                Ok(Self { identity: Some(Arc::new(join?)), ..node })
+            }
         }
     }
 
@@ -97,7 +127,7 @@ impl Node {
         let ledger = Arc::new(ledger);
         let books = Books::Postgres(Arc::new(Shared::start(Arc::clone(&ledger))));
         let (data, clock) = (data.to_owned(), Arc::new(SystemClock::start()));
-        Ok(Self { books, data, clock, engine: Running::Postgres(ledger), _lock: lock })
+        Ok(Self { books, data, clock, engine: Running::Postgres(ledger), identity: None, _lock: lock })
     }
 
     /// Recovers the directory, and starts the engine and the read model on it.
@@ -118,7 +148,7 @@ impl Node {
         let engine = Arc::new(engine);
         let books = Books::Embedded(Arc::new(Embedded::new(Arc::clone(&engine), disk, report)));
         let engine = Running::Embedded(Local { engine, report, followers });
-        Ok(Self { books, engine, data: data.to_owned(), clock, _lock: lock })
+        Ok(Self { books, engine, data: data.to_owned(), clock, identity: None, _lock: lock })
     }
 
     /// What its start found, on one line.

@@ -1,17 +1,18 @@
 //! What models cost, as a port: whoever keeps the prices fills it in.
 
 use crate::prices::Prices;
-use holdfast_domain::Rates;
+use holdfast_domain::{CreditUnit, Overflow, Rates};
 
 /// A table of prices.
 pub(crate) trait RateTable: Send + Sync {
-    /// The rates of a model; `None` if it has no price, and then it cannot be reserved for.
-    fn rates(&self, model: &str) -> Option<Rates>;
+    /// The most that so many tokens of input and output of a model can cost, and the rates by which they do; `None` if it has
+    /// no price, and then it cannot be reserved for.
+    fn bound(&self, model: &str, input: u64, output: u64) -> Option<Result<(CreditUnit, Rates), Overflow>>;
 }
 
 impl RateTable for Prices {
-    fn rates(&self, model: &str) -> Option<Rates> {
-        self.find(model).ok().map(|price| price.rates)
+    fn bound(&self, model: &str, input: u64, output: u64) -> Option<Result<(CreditUnit, Rates), Overflow>> {
+        self.find(model).ok().map(|price| price.dearest(input, output))
     }
 }
 
@@ -19,7 +20,7 @@ impl RateTable for Prices {
 pub(crate) struct NoRates;
 
 impl RateTable for NoRates {
-    fn rates(&self, _model: &str) -> Option<Rates> {
+    fn bound(&self, _model: &str, _input: u64, _output: u64) -> Option<Result<(CreditUnit, Rates), Overflow>> {
         None
     }
 }

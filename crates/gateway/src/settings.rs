@@ -1,4 +1,4 @@
-//! Settings from the environment and from the tables `[server]`, `[peer]` and `[billing]` of the configuration. A bad one names itself, what it was, and
+//! Settings from the environment and from the tables `[server]`, `[peer]`, `[billing]` and `[queue]` of the configuration. A bad one names itself, what it was, and
 //! what is allowed.
 //!
 //! A setting of the server is `HOLDFAST_RATE_FAILURES` in the environment and `rate_failures` in the file; one of the peer is
@@ -13,6 +13,7 @@ use std::env;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::time::Duration;
 
 /// A setting of the server, as it is described to people.
 #[derive(Debug)]
@@ -98,8 +99,39 @@ pub(crate) const BILLING: [Known; 4] = [
     ),
 ];
 
+/// Every setting about the performance queue and the wallet.
+pub(crate) const QUEUE: [Known; 5] = [
+    known(
+        "HOLDFAST_QUEUE_SECRET",
+        "\"\"",
+        "what the queue signs its word to the wallet with, at least 32 random bytes, or NAME:SECRET,NAME:SECRET of which the \
+         first signs; better in the environment; one of the process alone, if not said",
+    ),
+    known(
+        "HOLDFAST_QUEUE_WALLET_URL",
+        "\"\"",
+        "with `serve --role queue`: where the process with the wallet is, such as http://127.0.0.1:8080",
+    ),
+    known("HOLDFAST_QUEUE_WALLET_AUDIENCE", "\"holdfast\"", "the `aud` of our tokens for it"),
+    known(
+        "HOLDFAST_QUEUE_ROPE_DROP",
+        "\"\"",
+        "an item that nobody takes up for so long is given up: 10m, or by featureType solo=5m,group=30m,*=15m; never, if not \
+         said",
+    ),
+    known(
+        "HOLDFAST_QUEUE_ORPHAN_AFTER",
+        "\"5m\"",
+        "an escrow that is held for longer than this without an item is told of as an orphan",
+    ),
+];
+
 /// The tables, and the settings in each.
-pub(crate) const TABLES: [(&str, &[Known]); 3] = [("server", &SERVER), ("peer", &PEER), ("billing", &BILLING)];
+pub(crate) const TABLES: [(&str, &[Known]); 4] =
+    [("server", &SERVER), ("peer", &PEER), ("billing", &BILLING), ("queue", &QUEUE)];
+
+/// What is shown instead of a value that may be secret.
+pub(crate) const HIDDEN: &str = "(not shown)";
 
 impl Known {
     /// Its name in its table.
@@ -116,19 +148,20 @@ fn place(variable: &str) -> (&'static str, String) {
             table,
             name.strip_prefix(match table {
                 "peer" => "PEER_",
+                "queue" => "QUEUE_",
                 _ => "BILLING_",
             })?,
         ))
     };
-    let (table, field) = ["peer", "billing"].into_iter().find_map(of_table).unwrap_or(("server", name));
+    let (table, field) = ["peer", "billing", "queue"].into_iter().find_map(of_table).unwrap_or(("server", name));
     (table, field.to_lowercase())
 }
 
 /// A table of the file.
 pub(crate) type Table = BTreeMap<String, toml::Value>;
 
-/// What was said about the server, the peer and settling.
-#[derive(Debug, Default)]
+/// What was said about the server, the peer, settling and the queue. Some of it is secret, so it is not shown.
+#[derive(Default)]
 pub(crate) struct Said {
     file: BTreeMap<&'static str, Table>,
 }
@@ -148,7 +181,8 @@ impl Said {
             if let Some((name, value)) = said.find(|(name, _)| !fields.contains(name)) {
                 return Err(Failure::Setting {
                     name: format!("{table}.{name}"),
-                    value: value.to_string(),
+                    // It may be a secret whose name is misspelt.
+                    value: if table == "queue" { HIDDEN.to_owned() } else { value.to_string() },
                     allowed: format!("one of {}", fields.join(", ")),
                 });
             }
@@ -178,6 +212,17 @@ impl Said {
         Ok(found.filter(|text| !text.is_empty()))
     }
 
+    /// A text that is not to be shown, if one is said that is not empty, and what it is called.
+    pub(crate) fn secret(&self, variable: &'static str) -> Result<Option<(String, String)>, Failure> {
+        let Some(Value { name, text }) = self.find(variable) else { return Ok(None) };
+        let refused = |name| Failure::Setting { name, value: HIDDEN.to_owned(), allowed: "plain text".to_owned() };
+        match text.into_string() {
+            Ok(text) if text.is_empty() => Ok(None),
+            Ok(text) => Ok(Some((name, text))),
+            Err(_) => Err(refused(name)),
+        }
+    }
+
     /// Whatever can be read from a text, if it is said.
     pub(crate) fn parsed<T>(
         &self,
@@ -192,11 +237,16 @@ impl Said {
     }
 }
 
+/// How long API keys are trusted though the database that has them does not answer, if nobody says.
+pub(crate) const KEYS_STALE_AFTER: Duration = Duration::from_secs(60);
+
 /// Where the books are, and how a data directory is laid out and kept up.
 #[derive(Clone)]
 pub(crate) struct Settings {
     /// The database that has the books; they are in the data directory if not said.
     pub(crate) database: Option<Database>,
+    /// How long API keys are trusted though the database that has them does not answer.
+    pub(crate) keys_stale_after: Duration,
     /// The size of a segment file of the journal.
     pub(crate) segment_bytes: u32,
     /// A snapshot after so many entries.
@@ -206,7 +256,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The usual ones, changed by `HOLDFAST_DATABASE_URL`, `HOLDFAST_DATABASE_CA`, `HOLDFAST_SEGMENT_BYTES`, `HOLDFAST_SNAPSHOT_ENTRIES` and `HOLDFAST_KEYS_IN_MEMORY`.
+    /// The usual ones, changed by `HOLDFAST_DATABASE_URL`, `HOLDFAST_DATABASE_CA`, `HOLDFAST_KEYS_STALE_S`,
+    /// `HOLDFAST_SEGMENT_BYTES`, `HOLDFAST_SNAPSHOT_ENTRIES` and `HOLDFAST_KEYS_IN_MEMORY`.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
         let said = Said::default();
         let segment_bytes = said.number("HOLDFAST_SEGMENT_BYTES", 65_536..=1 << 30)?;
@@ -216,8 +267,10 @@ impl Settings {
         let authorities = text("HOLDFAST_DATABASE_CA")?;
         let database = text("HOLDFAST_DATABASE_URL")?;
         let database = database.map(|url| Database::at(&url, authorities.as_deref().map(Path::new))).transpose()?;
+        let keys_stale_s = said.number("HOLDFAST_KEYS_STALE_S", 2..=3_600)?;
         Ok(Self {
             database,
+            keys_stale_after: keys_stale_s.map_or(KEYS_STALE_AFTER, Duration::from_secs),
             segment_bytes: segment_bytes.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(SEGMENT_BYTES),
             snapshot_entries: snapshot_entries.unwrap_or(Policy::STANDARD.snapshot_entries),
             keys_in_memory: keys_in_memory.and_then(|keys| usize::try_from(keys).ok()),

@@ -58,6 +58,19 @@ pub const DATABASE: &[&str] = &["ledger.before_admit", "ledger.after_commit"];
 pub const MOVING: &[&str] =
     &["export.mid_entries", "import.mid_entries", "import.before_commit", "import.after_commit"];
 
+/// Those in the log of the queue.
+pub const QUEUE: &[&str] = &["queue.before_write", "queue.after_sync", "queue.before_file"];
+
+/// Those between the queue's verdict, the wallet's act and the end of an item.
+pub const SEAM: &[&str] = &[
+    "queue.before_carry_out",
+    "wallet.before_hold",
+    "wallet.before_order",
+    "wallet.after_order",
+    "queue.after_carry_out",
+    "queue.after_end",
+];
+
 struct Armed {
     name: String,
     at: u64,
@@ -85,7 +98,7 @@ pub fn is_due(name: &str) -> bool {
 /// A named place. Kills the process if it is the one asked for.
 pub fn pass(name: &'static str) {
     debug_assert!(
-        [NAMES, INFERENCE, DELIVERY, DATABASE, MOVING].iter().any(|names| names.contains(&name)),
+        [NAMES, INFERENCE, DELIVERY, DATABASE, MOVING, QUEUE, SEAM].iter().any(|names| names.contains(&name)),
         "{name} is not listed"
     );
     let Some(armed) = armed().filter(|armed| armed.name == name) else { return };

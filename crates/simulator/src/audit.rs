@@ -118,7 +118,7 @@ fn postings(event: &Event) -> Postings {
     match event {
         Event::Minted(mint) => moved(mint.amount, Account::Treasury, Account::Available(mint.owner)),
         Event::Charge { owner, event, .. } => charge_postings(*owner, event),
-        Event::Escrow { id, owner, event } => {
+        Event::Escrow { id, owner, event, .. } => {
             let (available, escrow) = (Account::Available(*owner), Account::Escrow(*id));
             match *event {
                 EscrowEvent::Held(escrowed) => moved(escrowed.amount, available, escrow),

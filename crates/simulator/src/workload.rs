@@ -3,6 +3,8 @@
 use crate::model::Model;
 use crate::rng::Rng;
 use holdfast_domain::charge::{self, Actual, Finality, OnExpiry, Overrun, Reserve, Terms};
+use holdfast_domain::escrow::Ruling;
+use holdfast_domain::queue::Cause;
 use holdfast_domain::{
     Budget, Budgets, ChargeId, CreditUnit, CreditsPerUsd, EscrowId, Id, IdKind, Key, Label, OwnerId, PayeeId, Price,
     Rates, Reason, RequestPrice, Span, Usage, escrow,
@@ -195,7 +197,7 @@ impl Workload {
         let amount = self.amount(None);
         match self.rng.below(4) {
             0 => Command::Charge { charge: self.fresh("c"), command: charge::Command::Release },
-            1 => Command::Escrow { escrow: self.fresh("e"), command: escrow::Command::Refund },
+            1 => Command::Escrow { escrow: self.fresh("e"), command: escrow::Command::Refund, ruling: self.ruling() },
             2 => {
                 let hold = escrow::Hold { owner: self.fresh("nobody"), amount, feature: self.label("f") };
                 Command::Hold { escrow: self.fresh("e"), hold }
@@ -278,7 +280,7 @@ impl Workload {
     }
 
     fn escrow(&mut self, command: escrow::Command) -> Command {
-        Command::Escrow { escrow: self.known_escrow(), command }
+        Command::Escrow { escrow: self.known_escrow(), command, ruling: self.ruling() }
     }
 
     fn split(&mut self, model: &Model) -> Command {
@@ -287,7 +289,15 @@ impl Workload {
         let settle = self.rng.between(0, amount);
         let refund = if self.rng.one_in(6) { self.rng.between(0, 100) } else { amount - settle };
         let (settle, refund) = (credits(settle), credits(refund));
-        Command::Escrow { escrow, command: escrow::Command::PartialSettle { payee: self.payee(), settle, refund } }
+        let command = escrow::Command::PartialSettle { payee: self.payee(), settle, refund };
+        Command::Escrow { escrow, command, ruling: self.ruling() }
+    }
+
+    /// The queue's word, every other time.
+    fn ruling(&mut self) -> Option<Ruling> {
+        let cause = self.rng.pick(&Cause::ALL)?;
+        let item = self.rng.below(3);
+        self.rng.one_in(2).then(|| Ruling { item: self.id("qi", item), cause })
     }
 
     /// An amount, often just at or beside `near`.

@@ -39,7 +39,7 @@ macro_rules! migration {
 }
 
 /// Every migration, in order. Append-only.
-pub const ALL: [Migration; 11] = [
+pub const ALL: [Migration; 17] = [
     migration!(1, "0001", "roles"),
     migration!(2, "0002", "outbox"),
     migration!(3, "0003", "outbox_enqueue"),
@@ -51,6 +51,12 @@ pub const ALL: [Migration; 11] = [
     migration!(9, "0009", "ledger_open"),
     migration!(10, "0010", "ledger_admit"),
     migration!(11, "0011", "outbox_desk"),
+    migration!(12, "0012", "open_escrows"),
+    migration!(13, "0013", "escrow_metadata"),
+    migration!(14, "0014", "queue"),
+    migration!(15, "0015", "access"),
+    migration!(16, "0016", "ledger_rounds"),
+    migration!(17, "0017", "ledger_doubt"),
 ];
 
 /// Where a migration stands.
@@ -145,7 +151,11 @@ async fn locked_history(transaction: &Transaction<'_>) -> Result<Vec<Applied>, D
     }
     transaction.batch_execute(LOCK_WITHIN).await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
-    let there = transaction.query_one("SELECT to_regclass('holdfast.schema_migrations') IS NOT NULL", &[]).await?;
+    // A look into the catalog itself: what a session remembers of names it did not find may be from before the lock was had.
+    let there = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS found JOIN pg_catalog.pg_namespace AS schema \
+                 ON schema.oid = found.relnamespace \
+                 WHERE schema.nspname = 'holdfast' AND found.relname = 'schema_migrations')";
+    let there = transaction.query_one(there, &[]).await?;
     if !there.try_get::<_, bool>(0)? {
         return Ok(Vec::new());
     }

@@ -2,6 +2,7 @@
 //!
 //! The schema itself is in `crates/adapters/sql`, written for an operator to read and usable from psql alone.
 
+pub mod access;
 mod connect;
 mod failure;
 pub mod ledger;

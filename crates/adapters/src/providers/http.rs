@@ -1,4 +1,4 @@
-//! Providers over HTTP: one client with pooled connections each, no redirects, every wait and every size bounded.
+//! Providers over HTTP: clients with pooled connections for each, no redirects, every wait and every size bounded.
 //!
 //! # Invariants
 //! - A key is in one header, marked sensitive, and nowhere else.
@@ -6,6 +6,7 @@
 
 use super::body::Body;
 use super::call::{Call, Delivery, Dialect, Secret};
+use super::clients::Clients;
 use super::config::{ConfigError, Kind, ProviderConfig, Responses};
 use super::decode::Decoder;
 use super::error::{ProviderError, Stage, error_body};
@@ -14,7 +15,7 @@ use super::reply::{Piece, Whole};
 use super::translate::{self, About, StreamTranslation};
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Response, StatusCode, Url, redirect};
+use reqwest::{Response, StatusCode, Url};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -27,7 +28,7 @@ const ERROR_MAX_BYTES: usize = 256 * 1_024;
 /// A provider that is reached over HTTP.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    client: Client,
+    clients: Clients,
     kind: Kind,
     addresses: Addresses,
     key: Option<Secret>,
@@ -84,17 +85,11 @@ impl Upstream {
             let problem = "it must be an http or https URL without a user or password in it";
             return Err(ConfigError::new(setting("base_url"), problem));
         };
-        let client = Client::builder()
-            .redirect(redirect::Policy::none())
-            .tcp_nodelay(true)
-            .connect_timeout(Duration::from_millis(config.connect_timeout_ms))
-            .pool_idle_timeout(Duration::from_secs(90))
-            .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
-            .build()
+        let clients = Clients::new(Duration::from_millis(config.connect_timeout_ms))
             .map_err(|error| ConfigError::new(setting("base_url"), format!("no client can be made: {error}")))?;
         let by_url = if base_url == OPENAI_URL { Responses::Native } else { Responses::Translated };
         Ok(Self {
-            client,
+            clients,
             kind: config.kind,
             addresses,
             key,
@@ -135,7 +130,7 @@ impl Upstream {
             Delivery::Whole => self.whole_timeout,
         };
         let due = Due::new(wait, Stage::FirstByte, call.deadline);
-        let request = self.client.post(address.clone()).headers(self.headers(call)?).body(body);
+        let request = self.clients.mine().post(address.clone()).headers(self.headers(call)?).body(body);
         let response = due.wait(request.send()).await?.map_err(unreachable)?;
         if !response.status().is_success() {
             return Err(self.failure(response, call, upstream).await);

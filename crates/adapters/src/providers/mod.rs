@@ -9,6 +9,7 @@ mod body;
 pub mod breaker;
 mod call;
 pub mod choice;
+mod clients;
 pub mod config;
 mod decode;
 pub mod echo;

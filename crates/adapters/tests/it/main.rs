@@ -95,7 +95,7 @@ fn day(from: u32, to: u32) -> Vec<(Option<String>, Command)> {
             0 => escrow::Command::Settle { payee: "bob".parse().unwrap() },
             _ => escrow::Command::Refund,
         };
-        commands.push((None, Command::Escrow { escrow, command }));
+        commands.push((None, Command::Escrow { escrow, command, ruling: None }));
     }
     commands
 }

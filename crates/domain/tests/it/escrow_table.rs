@@ -3,8 +3,8 @@
 //! A command is written `settle bob`, `refund` or `divide bob 70+30`: 70 to the payee, 30 back to the owner.
 
 use crate::table::{credits, id, read, rows};
-use holdfast_domain::Escrow;
 use holdfast_domain::escrow::{CannotFollow, Command, Escrowed, Event, Hold, Refusal, State, hold};
+use holdfast_domain::{Escrow, Timestamp};
 
 /// What is asked of every state: an escrow of 100.
 const COMMANDS: [&str; 10] = [
@@ -48,10 +48,10 @@ fn an_escrow_that_has_ended_refuses_everything_and_says_how_it_ended() {
 
 #[test]
 fn an_escrow_of_nothing_is_refused() {
-    assert_eq!(hold(&asked("0")), Err(Refusal::ZeroAmount));
+    assert_eq!(hold(&asked("0"), Timestamp::EPOCH), Err(Refusal::ZeroAmount));
     for amount in ["0.000001", "100", "1000000000000"] {
         let event = Event::Held(escrowed(amount));
-        assert_eq!(hold(&asked(amount)), Ok(event));
+        assert_eq!(hold(&asked(amount), Timestamp::EPOCH), Ok(event));
         assert_eq!(Escrow::apply(None, &event), Ok(Escrow::Held(escrowed(amount))));
     }
 }
@@ -116,7 +116,7 @@ fn check(state: &str, table: &str) {
 }
 
 fn escrowed(amount: &str) -> Escrowed {
-    Escrowed { amount: credits(amount).expect("an amount"), feature: id("solo") }
+    Escrowed { amount: credits(amount).expect("an amount"), feature: id("solo"), held_at: Timestamp::EPOCH }
 }
 
 fn escrow(state: &str) -> Escrow {

@@ -6,5 +6,8 @@ mod escrow_table;
 mod postings_table;
 mod progress;
 mod properties;
+mod queue_properties;
+mod queue_table;
+mod queue_world;
 mod table;
 mod world;

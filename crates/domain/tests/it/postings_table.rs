@@ -91,7 +91,7 @@ fn what_moves_no_money_posts_nothing() {
 fn an_escrow_moves_from_its_owner_to_its_payee_or_back() {
     let (payee, amount) = (id("bob"), cu("100"));
     check(
-        of_escrow(escrow::Event::Held(Escrowed { amount, feature: id("solo") })),
+        of_escrow(escrow::Event::Held(Escrowed { amount, feature: id("solo"), held_at: Timestamp::EPOCH })),
         "escrow_hold: user:alice:available -100, escrow:e1 100; floors: user:alice:available",
     );
     check(
@@ -171,7 +171,7 @@ fn of_charge(event: charge::Event) -> Event {
 }
 
 fn of_escrow(event: escrow::Event) -> Event {
-    Event::Escrow { id: id("e1"), owner: id("alice"), event }
+    Event::Escrow { id: id("e1"), owner: id("alice"), event, ruling: None }
 }
 
 fn cu(text: &str) -> CreditUnit {

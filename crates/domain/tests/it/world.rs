@@ -113,12 +113,13 @@ impl World {
             }
             Step::Hold(id, _) if self.escrows.contains_key(id) => None,
             Step::Hold(id, request) => {
-                Some(Event::Escrow { id: *id, owner: request.owner, event: escrow::hold(request).ok()? })
+                let event = escrow::hold(request, self.now).ok()?;
+                Some(Event::Escrow { id: *id, owner: request.owner, event, ruling: None })
             }
             Step::Escrow(id, command) => {
                 let (escrow, owner) = self.escrows.get(id)?;
                 let event = escrow.decide(*command).ok()?;
-                Some(Event::Escrow { id: *id, owner: *owner, event })
+                Some(Event::Escrow { id: *id, owner: *owner, event, ruling: None })
             }
             Step::Wait(span) => {
                 self.now = self.now.after(*span);
@@ -138,7 +139,7 @@ impl World {
         match event {
             Event::Minted(mint) => *self.minted.entry(mint.owner).or_insert(0) += units(mint.amount),
             Event::Charge { id, owner, event } => self.admit_charge(*id, *owner, step, event),
-            Event::Escrow { id, owner, event } => {
+            Event::Escrow { id, owner, event, .. } => {
                 let before = self.escrows.get(id).map(|(escrow, _)| *escrow);
                 let after = Escrow::apply(before, event).expect("whatever is decided can follow");
                 self.escrows.insert(*id, (after, *owner));

@@ -99,6 +99,8 @@ struct Frozen {
 /// The index.
 pub(crate) struct Keys<D: Disk> {
     fresh: HashedMap<Location>,
+    /// A map that was written out, for the next keys to collect in: its memory is already there.
+    spare: Option<HashedMap<Location>>,
     /// Oldest first.
     frozen: Vec<Frozen>,
     /// Oldest first.
@@ -148,8 +150,8 @@ impl<D: Disk> Keys<D> {
             runs.push(Arc::new(run));
         }
         let fresh_max = fresh_max.unwrap_or(FRESH_MAX);
-        let keys = Self { fresh: HashedMap::default(), frozen: Vec::new(), runs, frozen_through: covered, fresh_max };
-        Ok((keys, covered))
+        let (fresh, frozen) = (HashedMap::default(), Vec::new());
+        Ok((Self { fresh, spare: None, frozen, runs, frozen_through: covered, fresh_max }, covered))
     }
 
     /// Throws the files away: the journal has everything they said.
@@ -188,7 +190,8 @@ impl<D: Disk> Keys<D> {
         if through > self.frozen_through {
             let range = Range { after: self.frozen_through, through };
             let capacity = self.fresh_max.min(self.fresh.len());
-            let fresh = HashedMap::with_capacity_and_hasher(capacity, BuildHasherDefault::default());
+            let new = || HashedMap::with_capacity_and_hasher(capacity, BuildHasherDefault::default());
+            let fresh = self.spare.take().unwrap_or_else(new);
             let entries = Arc::new(std::mem::replace(&mut self.fresh, fresh));
             self.frozen.push(Frozen { entries, range });
             self.frozen_through = through;
@@ -211,6 +214,17 @@ impl<D: Disk> Keys<D> {
             }
         }
         Ok(None)
+    }
+
+    /// Brings nearer what [`Keys::get`] will look at, as far as it is in memory.
+    pub(crate) fn approach(&self, key: KeyHash) {
+        std::hint::black_box(self.fresh.contains_key(&key.0));
+        for frozen in &self.frozen {
+            std::hint::black_box(frozen.entries.contains_key(&key.0));
+        }
+        for run in &self.runs {
+            std::hint::black_box(run.glance(key));
+        }
     }
 
     /// The next piece of work on the files, given that the journal is durable up to and with entry `durable`.
@@ -250,13 +264,17 @@ impl<D: Disk> Keys<D> {
 
     /// Puts the run that a piece of work made in the place of what it was made from, and names the files that are now of no
     /// use.
-    pub(crate) fn install(&mut self, job: &Job<D::File>, run: Run<D::File>) -> Vec<String> {
+    pub(crate) fn install(&mut self, job: Job<D::File>, run: Run<D::File>) -> Vec<String> {
         let obsolete = |old: &Arc<Run<D::File>>| run.range.contains(old.range);
         let at = self.runs.iter().position(obsolete).unwrap_or(self.runs.len());
         let parts: Vec<_> = self.runs.extract_if(.., |old| obsolete(old)).collect();
         self.runs.insert(at, Arc::new(run));
-        if matches!(job.work, Work::Flush { .. }) {
+        if let Work::Flush { entries, .. } = job.work {
             self.frozen.remove(0);
+            self.spare = Arc::into_inner(entries).map(|mut written| {
+                written.clear();
+                written
+            });
         }
         parts.iter().map(|part| run::file_name(part.range)).collect()
     }

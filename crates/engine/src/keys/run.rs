@@ -153,6 +153,14 @@ impl<F: DiskFile> Run<F> {
         }
     }
 
+    /// A byte of what a look-up of `key` begins with, if that is in memory.
+    pub(super) fn glance(&self, key: KeyHash) -> Option<u8> {
+        match &self.filter {
+            Filter::Memory(filter) => filter.get(filter::block_of(key, self.blocks) as usize * BLOCK_BYTES).copied(),
+            Filter::File { .. } => None,
+        }
+    }
+
     fn may_contain(&self, key: KeyHash) -> io::Result<bool> {
         let at = filter::block_of(key, self.blocks) as usize * BLOCK_BYTES;
         match &self.filter {

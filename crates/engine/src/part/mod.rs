@@ -52,7 +52,7 @@ struct Known {
 }
 
 /// A life that entries can move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LifeId {
     /// A charge.
     Charge(ChargeId),

@@ -46,7 +46,7 @@ impl Wanted {
                 self.escrows.push(*escrow);
                 self.owners.push(hold.owner);
             }
-            Command::Escrow { escrow, command } => {
+            Command::Escrow { escrow, command, .. } => {
                 self.escrows.push(*escrow);
                 match command {
                     escrow::Command::Settle { payee } | escrow::Command::PartialSettle { payee, .. } => {

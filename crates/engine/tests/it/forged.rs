@@ -124,7 +124,7 @@ fn the_void_of_a_closed_charge_in_another_owners_name_stops_the_start() {
 fn the_refund_of_an_escrow_to_another_owner_stops_the_start() {
     let event = |by: &str| {
         let event = escrow::Event::Refunded { amount: cu("5") };
-        let event = Event::Escrow { id: "escrow-alice".parse().unwrap(), owner: owner(by), event };
+        let event = Event::Escrow { id: "escrow-alice".parse().unwrap(), owner: owner(by), event, ruling: None };
         (event, LifeState::Escrow(escrow::State::Refunded))
     };
     check(event, "86", "10");

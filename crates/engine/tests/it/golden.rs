@@ -4,16 +4,19 @@
 
 use crate::world::{actor, cu, id, owner};
 use holdfast_domain::charge::{self, Finality, OnExpiry, Overrun, Taken, Terms};
-use holdfast_domain::escrow::{self, Escrowed};
+use holdfast_domain::escrow::{self, Escrowed, Ruling};
+use holdfast_domain::queue::Cause;
 use holdfast_domain::{Budget, Budgets, CreditsPerUsd, Event, Mint, Price, Rates, Timestamp};
 use holdfast_engine::{Fingerprint, LifeState, Link, OwnerLink, Record};
 use holdfast_journal::Location;
+
+const AT: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 
 fn record(event: Event, state: LifeState) -> Record {
     let paid = event.payee().is_some();
     Record {
         offset: 300,
-        at: Timestamp::from_millis(1_790_000_000_000),
+        at: AT,
         actor: actor(),
         key: Some("k-1".parse().unwrap()),
         fingerprint: Fingerprint([0xAB; 16]),
@@ -30,7 +33,16 @@ fn of_charge(event: charge::Event, state: charge::State) -> Record {
 }
 
 fn of_escrow(event: escrow::Event, state: escrow::State) -> Record {
-    record(Event::Escrow { id: "esc_1".parse().unwrap(), owner: owner("alice"), event }, LifeState::Escrow(state))
+    of_ruled_escrow(event, state, None)
+}
+
+fn of_ruled_escrow(event: escrow::Event, state: escrow::State, ruling: Option<Ruling>) -> Record {
+    let event = Event::Escrow { id: "esc_1".parse().unwrap(), owner: owner("alice"), event, ruling };
+    record(event, LifeState::Escrow(state))
+}
+
+fn ruling(cause: Cause) -> Ruling {
+    Ruling { item: "qi_1".parse().unwrap(), cause }
 }
 
 fn plain_rates() -> Rates {
@@ -94,7 +106,7 @@ fn records() -> Vec<(&'static str, Record)> {
         (
             "escrow_hold",
             of_escrow(
-                escrow::Event::Held(Escrowed { amount: cu("5"), feature: "chat".parse().unwrap() }),
+                escrow::Event::Held(Escrowed { amount: cu("5"), feature: "chat".parse().unwrap(), held_at: AT }),
                 escrow::State::Held,
             ),
         ),
@@ -112,6 +124,37 @@ fn records() -> Vec<(&'static str, Record)> {
     ]
 }
 
+/// Escrows that the queue ended.
+fn ruled() -> Vec<(&'static str, Record)> {
+    let payee = "bob".parse().unwrap();
+    vec![
+        (
+            "escrow_settle by the queue",
+            of_ruled_escrow(
+                escrow::Event::Settled { payee, amount: cu("5") },
+                escrow::State::Settled,
+                Some(ruling(Cause::PerformanceCompleted)),
+            ),
+        ),
+        (
+            "escrow_refund by the queue",
+            of_ruled_escrow(
+                escrow::Event::Refunded { amount: cu("5") },
+                escrow::State::Refunded,
+                Some(ruling(Cause::RopeDropTimeout)),
+            ),
+        ),
+        (
+            "escrow_partial_settle by the queue",
+            of_ruled_escrow(
+                escrow::Event::PartiallySettled { payee, settled: cu("2"), refunded: cu("3") },
+                escrow::State::Partial,
+                Some(ruling(Cause::QualityIssue)),
+            ),
+        ),
+    ]
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -121,6 +164,7 @@ fn every_kind_is_written_and_read_as_it_was_first_shipped() {
     let golden = include_str!("golden_v1.txt");
     let written: String = records()
         .iter()
+        .chain(&ruled())
         .map(|(name, record)| {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);

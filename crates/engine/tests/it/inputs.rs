@@ -95,8 +95,9 @@ fn escrows_are_settled_once_and_another_key_is_told_so() {
         };
         request(Some(key), Command::Hold { escrow: id.parse().unwrap(), hold })
     };
-    let act =
-        |key: &str, id: &str, command| request(Some(key), Command::Escrow { escrow: id.parse().unwrap(), command });
+    let act = |key: &str, id: &str, command| {
+        request(Some(key), Command::Escrow { escrow: id.parse().unwrap(), command, ruling: None })
+    };
     let settle = escrow::Command::Settle { payee: "bob".parse().unwrap() };
     let split = |settle: &str, refund: &str| escrow::Command::PartialSettle {
         payee: "bob".parse().unwrap(),

@@ -4,6 +4,7 @@
 mod budgets;
 mod concurrency;
 mod forged;
+mod glimpse;
 mod golden;
 mod inputs;
 mod restarts;

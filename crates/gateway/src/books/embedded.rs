@@ -6,17 +6,17 @@
 //! - What waits for a file waits where it holds nobody up.
 
 use super::found::{
-    AsOf, DAYS, Entry, Frame, HOLDS, Health, HistoryEntry, HistoryPage, Life, NoAnswer, OpenHold, Overview, OwnerAsOf,
-    ROWS, TAIL, TailRow,
+    AsOf, DAYS, Entry, EscrowLife, Frame, HOLDS, Health, HistoryEntry, HistoryPage, Life, NoAnswer, OpenHold, Overview,
+    OwnerAsOf, ROWS, TAIL, TailRow,
 };
 use crate::journal_files::JournalFiles;
 use holdfast_adapters::read_model::{HistoryRow, Lookup, QueryError};
 use holdfast_domain::budget::Used;
 use holdfast_domain::charge::{Charge, Hold};
-use holdfast_domain::escrow::Escrow;
+use holdfast_domain::escrow::{Escrow, Escrowed};
 use holdfast_domain::{Account, BudgetId, Change, ChargeId, EscrowId, OwnerId, Timestamp};
 use holdfast_engine::recovery::Report;
-use holdfast_engine::{Answer, Balance, Engine, HistoryEnd, Refusal, Request, Standing, Totals, View};
+use holdfast_engine::{Answer, Balance, Engine, HistoryEnd, READ_MODEL, Refusal, Request, Standing, Totals, View};
 use holdfast_journal::LocalDisk;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -111,7 +111,19 @@ impl Embedded {
     }
 
     pub(super) async fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
-        self.ask(move |view| view.escrow(id)).await?
+        self.engine.escrow(id).await
+    }
+
+    pub(super) async fn escrow_life(&self, id: EscrowId) -> Result<Option<EscrowLife>, Refusal> {
+        self.ask(move |view| EscrowLife::of(view, id)).await?
+    }
+
+    pub(super) async fn open_escrows(
+        &self,
+        after: Option<EscrowId>,
+        at_most: usize,
+    ) -> Result<Vec<(EscrowId, OwnerId, Escrowed)>, Refusal> {
+        self.ask(move |view| view.open_escrows(after, at_most)).await
     }
 
     pub(super) async fn totals(&self) -> Result<Totals, Refusal> {
@@ -144,6 +156,7 @@ impl Embedded {
             if asked.elapsed() > CATCH_UP_MAX {
                 return Err(NoAnswer::Behind { behind: through - health.applied });
             }
+            self.engine.hurry(READ_MODEL);
             tokio::time::sleep(CATCH_UP_STEP).await;
         }
     }

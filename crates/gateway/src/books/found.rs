@@ -4,9 +4,10 @@
 //! - Every part of an overview is bounded: so many rows, looked for in so many entries, whatever the size of the books.
 
 use holdfast_domain::charge::{Charge, Hold};
-use holdfast_domain::{Account, Change, ChargeId, CreditUnit, Day, Event, Key, Label, OwnerId, Timestamp};
+use holdfast_domain::escrow::Escrow;
+use holdfast_domain::{Account, Change, ChargeId, CreditUnit, Day, EscrowId, Event, Key, Label, OwnerId, Timestamp};
 use holdfast_engine::recovery::StartError;
-use holdfast_engine::{Action, LifeState, Record, Refusal, Standing, Totals};
+use holdfast_engine::{Action, LifeState, Record, Refusal, Standing, Totals, View};
 use holdfast_journal::{Hash, Location};
 use serde::Serialize;
 
@@ -113,6 +114,23 @@ pub(crate) struct Life {
     pub(crate) owner: OwnerId,
     /// Oldest first.
     pub(crate) entries: Vec<Entry>,
+}
+
+/// An escrow with its whole life.
+pub(crate) struct EscrowLife {
+    pub(crate) escrow: Escrow,
+    pub(crate) owner: OwnerId,
+    /// Oldest first: how it was held, and how it ended if it has.
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl EscrowLife {
+    /// The life of an escrow, if there is such a one.
+    pub(super) fn of(view: &View<'_>, id: EscrowId) -> Result<Option<Self>, Refusal> {
+        let Some((escrow, owner)) = view.escrow(id)? else { return Ok(None) };
+        let entries = view.escrow_life(id)?.into_iter().map(Entry::from).collect();
+        Ok(Some(Self { escrow, owner, entries }))
+    }
 }
 
 /// A page of a history, newest first.

@@ -17,14 +17,14 @@ mod postgres;
 
 pub(crate) use embedded::Embedded;
 pub(crate) use found::{
-    AsOf, DatabaseHealth, Entry, Frame, Health, HistoryEntry, HistoryPage, Life, NoAnswer, OpenHold, Overview,
-    OwnerAsOf, TAIL, TailRow,
+    AsOf, DatabaseHealth, Entry, EscrowLife, Frame, Health, HistoryEntry, HistoryPage, Life, NoAnswer, OpenHold,
+    Overview, OwnerAsOf, TAIL, TailRow,
 };
 pub(crate) use postgres::Shared;
 
 use holdfast_domain::budget::Used;
 use holdfast_domain::charge::{Charge, Hold};
-use holdfast_domain::escrow::Escrow;
+use holdfast_domain::escrow::{Escrow, Escrowed};
 use holdfast_domain::{Account, BudgetId, Change, ChargeId, EscrowId, OwnerId};
 use holdfast_engine::recovery::Report;
 use holdfast_engine::{Answer, Balance, Refusal, Request, Totals};
@@ -138,6 +138,26 @@ impl Books {
         match self {
             Self::Embedded(books) => books.escrow(id).await,
             Self::Postgres(books) => books.escrow(id).await,
+        }
+    }
+
+    /// An escrow with every entry of its life.
+    pub(crate) async fn escrow_life(&self, id: EscrowId) -> Result<Option<EscrowLife>, Refusal> {
+        match self {
+            Self::Embedded(books) => books.escrow_life(id).await,
+            Self::Postgres(books) => books.escrow_life(id).await,
+        }
+    }
+
+    /// Open escrows and their owners in the order of their names, after a given one, at most so many.
+    pub(crate) async fn open_escrows(
+        &self,
+        after: Option<EscrowId>,
+        at_most: usize,
+    ) -> Result<Vec<(EscrowId, OwnerId, Escrowed)>, Refusal> {
+        match self {
+            Self::Embedded(books) => books.open_escrows(after, at_most).await,
+            Self::Postgres(books) => books.open_escrows(after, at_most).await,
         }
     }
 

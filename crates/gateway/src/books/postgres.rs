@@ -6,15 +6,15 @@
 //!   of a paid request noted as delivered is charged then.
 
 use super::found::{
-    AsOf, DAYS, DatabaseHealth, Entry, HOLDS, Health, HistoryEntry, HistoryPage, Life, NoAnswer, OpenHold, Overview,
-    OwnerAsOf, ROWS, TAIL, TailRow,
+    AsOf, DAYS, DatabaseHealth, Entry, EscrowLife, HOLDS, Health, HistoryEntry, HistoryPage, Life, NoAnswer, OpenHold,
+    Overview, OwnerAsOf, ROWS, TAIL, TailRow,
 };
 use crate::inference::CHARGE_PREFIX;
 use holdfast_adapters::postgres::PostgresLedger;
 use holdfast_adapters::postgres::ledger::Until;
 use holdfast_domain::budget::Used;
 use holdfast_domain::charge::{Charge, Hold};
-use holdfast_domain::escrow::Escrow;
+use holdfast_domain::escrow::{Escrow, Escrowed};
 use holdfast_domain::{
     Account, BudgetId, Change, ChargeId, Day, EscrowId, Label, OwnerId, Place, Span, Timestamp, charge,
 };
@@ -124,6 +124,19 @@ impl Shared {
 
     pub(super) async fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
         self.look(Wanted { escrows: vec![id], ..Wanted::default() }, |view| view.escrow(id)).await?
+    }
+
+    pub(super) async fn escrow_life(&self, id: EscrowId) -> Result<Option<EscrowLife>, Refusal> {
+        let wanted = Wanted { escrows: vec![id], ..Wanted::default() };
+        self.look(wanted, |view| EscrowLife::of(view, id)).await?
+    }
+
+    pub(super) async fn open_escrows(
+        &self,
+        after: Option<EscrowId>,
+        at_most: usize,
+    ) -> Result<Vec<(EscrowId, OwnerId, Escrowed)>, Refusal> {
+        self.ledger.open_escrows(after, at_most).await
     }
 
     pub(super) async fn totals(&self) -> Result<Totals, Refusal> {

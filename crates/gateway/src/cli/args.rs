@@ -2,7 +2,7 @@
 
 mod work;
 
-pub(super) use work::{Commit, Create, Escrows, OnExpiry, Overrun, Reservations};
+pub(super) use work::{Commit, Create, Escrows, OnExpiry, Overrun, Refund, Reservations};
 
 use super::config::{ConfigCommand, Init};
 use super::doctor::Doctor;
@@ -11,6 +11,8 @@ use super::migrate::Migrate;
 use super::moving::{Export, Import};
 use super::obligations::Obligations;
 use super::prices::PricesCommand;
+use super::queue::Queue;
+use crate::role::Role;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -24,6 +26,8 @@ Examples:
   holdfast accounts show alice                      what alice has now
   holdfast accounts show alice --as-of 2            what alice had after entry 2
   holdfast journal verify                           check every byte and every balance
+  holdfast queue list                               work that waits, the next first (docs/queue.md)
+  holdfast escrows orphans                          credits that are held, and that no work has
   holdfast token --role service                     a bearer for the HTTP API
   holdfast keys new --account alice                 an API key that spends alice's credits
   holdfast init && holdfast serve --config holdfast.toml   with a configuration of your own
@@ -48,9 +52,16 @@ From the environment, or in small letters and without HOLDFAST_ under [server] i
   HOLDFAST_CREDITS_LOW_CU        an answer that takes a balance below this says so (10)
   HOLDFAST_CHAT_RATE             messages a second on one WebSocket (10)
   HOLDFAST_CHAT_CONNECTIONS_MAX  WebSockets at once (1024)
+Under [queue] in the file, where queue.rope_drop is HOLDFAST_QUEUE_ROPE_DROP (docs/queue.md):
+  HOLDFAST_QUEUE_ROPE_DROP       how long an item waits to be taken up: 10m, or solo=5m,group=30m,*=15m (for ever)
+  HOLDFAST_QUEUE_ORPHAN_AFTER    an escrow that is held for longer without an item is told of (5m)
+  HOLDFAST_QUEUE_SECRET          what queue and wallet share, if they are two processes: 32 random bytes or more
+  HOLDFAST_QUEUE_WALLET_URL      with --role queue: where the wallet's process is
+  HOLDFAST_QUEUE_WALLET_AUDIENCE with --role queue: the `aud` of our tokens for it (holdfast)
 From the environment only:
   HOLDFAST_DATABASE_URL, HOLDFAST_DATABASE_CA  the PostgreSQL that has the books, for several nodes (docs/nodes.md);
                                                without it they are in the data directory
+  HOLDFAST_KEYS_STALE_S          how long API keys are trusted while that database does not answer (60)
   HOLDFAST_SEGMENT_BYTES, HOLDFAST_SNAPSHOT_ENTRIES, HOLDFAST_KEYS_IN_MEMORY  the data directory's upkeep
   OPENAI_API_KEY, ANTHROPIC_API_KEY, and what the file names with key_env     providers' keys";
 
@@ -98,13 +109,16 @@ pub(super) enum Command {
     /// Hold credits until somebody has earned them
     #[command(subcommand)]
     Escrows(Escrows),
+    /// The performance queue: work that is paid for by escrows; look, take up, finish, abandon, divide
+    #[command(subcommand)]
+    Queue(Queue),
     /// What the peer is still to be told of: look, replay, resolve, import from a log
     #[command(subcommand)]
     Obligations(Obligations),
     /// API keys for callers, and the server's own signing keys
     #[command(subcommand)]
     Keys(Keys),
-    /// Print a bearer token for the HTTP API, signed with the data directory's key
+    /// Print a bearer token for the HTTP API, signed with the key of the data directory or database
     Token(Token),
     /// Print, check and export the journal's files; beside a server too
     #[command(subcommand)]
@@ -149,6 +163,9 @@ pub(super) struct Serve {
     /// The file of prices, before what the configuration says (prices.toml in the data directory if nobody says)
     #[arg(long, env = "HOLDFAST_PRICES", value_name = "FILE")]
     pub(super) prices: Option<PathBuf>,
+    /// Which part to serve, where queue and wallet are two processes (docs/queue.md)
+    #[arg(long, env = "HOLDFAST_ROLE", value_enum, default_value_t = Role::All)]
+    pub(super) role: Role,
 }
 
 #[derive(Debug, Subcommand)]
@@ -173,6 +190,9 @@ pub(super) enum Keys {
     Revoke { id: String },
     /// Make a new signing key for tokens; the old one verifies for an hour more
     Rotate,
+    /// Copy the API keys and limits of the data directory to the database that has the books, for all nodes; what is there
+    /// already stays as it is
+    Import,
 }
 
 #[derive(Debug, Args)]

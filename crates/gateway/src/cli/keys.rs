@@ -4,6 +4,9 @@ use super::args::{Keys, NewKey};
 use super::door::IfMissing;
 use super::output::{Field, Output};
 use super::{Ended, Session, requests};
+use crate::failure::Failure;
+use crate::identity::LeftBehind;
+use crate::node;
 use serde_json::{Value, json};
 use std::io;
 
@@ -31,8 +34,26 @@ pub(super) fn run(session: &Session<'_>, command: &Keys) -> Result<(), Ended> {
         Keys::Revoke { id } => {
             session.show(&requests::request("key_revoke", [("id", json!(id))]), IfMissing::Refuse, one)
         }
+        Keys::Import => import(session),
         Keys::Rotate => session.show(&json!({ "op": "signing_key_rotate" }), IfMissing::Refuse, rotated),
     }
+}
+
+/// Copies what the data directory has and the database does not.
+fn import(session: &Session<'_>) -> Result<(), Ended> {
+    let Some(database) = &session.settings.database else {
+        let allowed = "the database to copy the keys to, as postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned();
+        let name = "HOLDFAST_DATABASE_URL".to_owned();
+        return Err(Failure::Setting { name, value: String::new(), allowed }.into());
+    };
+    let data = session.cli.global.data.clone();
+    let copied = node::with_shared_identity(database, move |shared| LeftBehind::find(&data, &shared)?.copy_to(&shared));
+    let (keys, limits) = copied?;
+    let answer = json!({ "ok": true, "keys": keys, "limits": limits });
+    if session.output.is_json() {
+        return Ok(session.output.line(&answer.to_string())?);
+    }
+    Ok(session.output.object(&answer, &[("keys copied", "keys"), ("limits copied", "limits")])?)
 }
 
 fn make(new: &NewKey) -> Value {

@@ -5,6 +5,7 @@ mod bench;
 mod config;
 mod doctor;
 mod door;
+mod escrows;
 mod journal;
 mod keys;
 mod limits;
@@ -13,18 +14,21 @@ mod moving;
 mod obligations;
 mod output;
 mod prices;
+mod queue;
 mod rebuild;
 mod requests;
 mod show;
 mod token;
 
 use crate::config::FileConfig;
-use crate::control;
+use crate::control::{self, Plan};
 use crate::failure::Failure;
 use crate::http::HttpSettings;
+use crate::queue::QueueSettings;
 use crate::service;
 use crate::settings::Settings;
 use crate::settlement::SettlementSettings;
+use crate::wallet::Secrets;
 use args::{Accounts, Bench, Cli, Command};
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
@@ -96,8 +100,11 @@ fn run(cli: &Cli) -> Result<(), Ended> {
             let config = FileConfig::read(serve.config.as_deref())?;
             let http = HttpSettings::read(&config.said()?, serve.listen.as_deref())?;
             let settlement = SettlementSettings::read(&config.said()?)?;
-            let prices = serve.prices.as_deref();
-            Ok(control::serve(&cli.global.data, &settings, (&http, settlement.as_ref()), config, prices)?)
+            let queue = QueueSettings::read(&config.said()?)?;
+            let secrets = serve.role.secrets(Secrets::read(&config.said()?)?)?;
+            serve.role.wallet_elsewhere(&queue)?;
+            let plan = Plan { http, settlement, queue, secrets, role: serve.role };
+            Ok(control::serve(&cli.global.data, &settings, plan, config, serve.prices.as_deref())?)
         }
         Command::Keys(command) => keys::run(&session, command),
         Command::Token(words) => token::run(&session, words),
@@ -111,10 +118,8 @@ fn run(cli: &Cli) -> Result<(), Ended> {
             requests::Asking::Change(request) => session.change(request, IfMissing::Refuse),
             requests::Asking::Look(request) => session.look(&request, show::for_reservations(reservations)),
         },
-        Command::Escrows(escrows) => match requests::escrows(escrows)? {
-            requests::Asking::Change(request) => session.change(request, IfMissing::Refuse),
-            requests::Asking::Look(request) => session.look(&request, show::escrow),
-        },
+        Command::Escrows(words) => escrows::run(&session, words),
+        Command::Queue(command) => queue::run(&session, command),
         Command::Obligations(command) => obligations::run(&session, command),
         Command::Journal(command) => journal::run(&session, command),
         Command::Prices(command) => prices::run(&session, command),
@@ -168,15 +173,27 @@ impl Session<'_> {
 
     /// Asks one thing, and shows the answer.
     fn show(&self, request: &Value, if_missing: IfMissing, show: show::Show) -> Result<(), Ended> {
-        let (line, answer) = self.ask(request, if_missing)?;
+        let answered = self.answer(request, if_missing)?;
+        self.show_answer(answered, show)
+    }
+
+    /// Shows an answer, if it is no refusal.
+    fn show_answer(&self, answered: (String, Value), show: show::Show) -> Result<(), Ended> {
+        let (line, answer) = self.unless_refused(answered)?;
         if self.output.is_json() {
             return Ok(self.output.line(&line)?);
         }
         Ok(show(&self.output, &answer)?)
     }
 
-    /// Asks one thing: the line that answers it, and what it says.
+    /// Asks one thing: the line that answers it, and what it says, if it is no refusal.
     fn ask(&self, request: &Value, if_missing: IfMissing) -> Result<(String, Value), Ended> {
+        let answered = self.answer(request, if_missing)?;
+        self.unless_refused(answered)
+    }
+
+    /// Asks one thing: the line that answers it, and what it says, a refusal too.
+    fn answer(&self, request: &Value, if_missing: IfMissing) -> Result<(String, Value), Ended> {
         // What is badly said is refused before a data directory is opened, or even made, for it.
         let line = match service::refused_unasked(&request.to_string()) {
             Some(refusal) => refusal,
@@ -188,6 +205,10 @@ impl Session<'_> {
             }
         };
         let answer: Value = serde_json::from_str(&line).map_err(|error| Failure::ServerStrange(error.to_string()))?;
+        Ok((line, answer))
+    }
+
+    fn unless_refused(&self, (line, answer): (String, Value)) -> Result<(String, Value), Ended> {
         if answer.get("ok") == Some(&Value::Bool(true)) {
             return Ok((line, answer));
         }
@@ -202,9 +223,13 @@ impl Session<'_> {
 fn refusal(answer: &Value) -> Ended {
     let text = |field: &str| answer.pointer(&format!("/error/{field}")).and_then(Value::as_str).unwrap_or_default();
     let (code, message) = (text("code").to_owned(), text("message").to_owned());
-    let hint = match text("action") {
-        "pay" => "credit the account first: holdfast mint ACCOUNT AMOUNT_CU --reason TEXT".to_owned(),
-        "retry_later" => "ask again in a moment, with the same --key or id".to_owned(),
+    let hint = match (text("action"), code.as_str(), text("check")) {
+        ("pay", ..) => "credit the account first: holdfast mint ACCOUNT AMOUNT_CU --reason TEXT".to_owned(),
+        (_, "QUEUE_OFF", _) => "start the server of this data directory, or name the queue's with --data".to_owned(),
+        (_, _, "linked") => {
+            "find its item with holdfast queue list; holdfast queue abandon ITEM gives it back".to_owned()
+        }
+        ("retry_later", ..) => "ask again in a moment, with the same --key or id".to_owned(),
         _ => format!("change the request; docs/errors/{code}.md says more"),
     };
     Ended::Refused(Complaint { code, message, hint })

@@ -4,7 +4,7 @@ use super::output::Field;
 use super::{Ended, Session};
 use crate::failure::Failure;
 use crate::prices::litellm::{self, Choice, LeaveOut, Taken};
-use crate::prices::{IfMissing, ModelPrice, Prices, PricesError, own_models, write};
+use crate::prices::{Above, IfMissing, ModelPrice, Prices, PricesError, own_models, write};
 use crate::tokens::{self, Family, Shape};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ fn open(session: &Session<'_>, place: &Place) -> Result<Prices, Failure> {
     Prices::open(&path(session, place), if_missing).map_err(Failure::Prices)
 }
 
-const COLUMNS: [Field; 10] = [
+const COLUMNS: [Field; 11] = [
     ("model", "model"),
     ("input", "input"),
     ("output", "output"),
@@ -132,10 +132,20 @@ const COLUMNS: [Field; 10] = [
     ("cache write", "cache_write"),
     ("reasoning", "reasoning"),
     ("per request", "per_request"),
+    ("long prompts", "above"),
     ("context", "context"),
     ("max output", "max_output"),
     ("notes", "notes"),
 ];
+
+/// The prices of longer prompts, on one line.
+fn longer(above: &[Above]) -> String {
+    let one = |above: &Above| {
+        let Above { input_tokens, rates } = above;
+        format!("above {input_tokens} tokens: {} in, {} out", rates.input, rates.output)
+    };
+    above.iter().map(one).collect::<Vec<_>>().join("; ")
+}
 
 /// A model on the wire: prices in dollars per million tokens, as strings.
 fn shown(model: &ModelPrice, notes: &[String]) -> Value {
@@ -149,6 +159,7 @@ fn shown(model: &ModelPrice, notes: &[String]) -> Value {
         ("cache_write", json!(rates.cache_write.map(|price| price.to_string()))),
         ("reasoning", json!(rates.reasoning.map(|price| price.to_string()))),
         ("per_request", json!(rates.per_request.map(|price| price.to_string()))),
+        ("above", json!((!model.above.is_empty()).then(|| longer(&model.above)))),
         ("credits_per_usd", json!(rates.credits_per_usd.get())),
         ("context", json!(model.context)),
         ("max_output", json!(model.max_output)),
@@ -277,7 +288,7 @@ fn estimate(session: &Session<'_>, words: &Estimate) -> Result<(), Ended> {
     };
     let max_output =
         max_output.ok_or_else(|| refused("give the most tokens of output with --max-output".to_owned()))?;
-    let hold = model.rates.bound(bound, max_output).map_err(|error| refused(error.to_string()))?;
+    let (hold, _) = model.dearest(bound, max_output).map_err(|error| refused(error.to_string()))?;
     let answer = json!({
         "ok": true,
         "model": model.name,

@@ -1,6 +1,6 @@
 //! From the words of a command to a line of the wire.
 
-use super::args::{Commit, Create, Escrows, LookAtAccounts, Mint, OnExpiry, Once, Overrun, Reservations};
+use super::args::{Commit, Create, Escrows, LookAtAccounts, Mint, OnExpiry, Once, Overrun, Refund, Reservations};
 use crate::failure::Failure;
 use crate::wire::ids;
 use holdfast_adapters::SystemClock;
@@ -159,8 +159,8 @@ pub(super) fn escrows(escrows: &Escrows) -> Result<Asking, Failure> {
             let fields = [("escrow_id", json!(id)), ("payee", json!(payee)), ("key", json!(once.key))];
             Asking::Change(request("escrow_settle", fields))
         }
-        Escrows::Refund { id, once } => {
-            Asking::Change(request("escrow_refund", [("escrow_id", json!(id)), ("key", json!(once.key))]))
+        Escrows::Refund(Refund { id, key, .. }) => {
+            Asking::Change(request("escrow_refund", [("escrow_id", json!(id)), ("key", json!(key))]))
         }
         Escrows::Partial { id, payee, settle_cu, refund_cu, once } => Asking::Change(request(
             "escrow_partial",
@@ -173,5 +173,8 @@ pub(super) fn escrows(escrows: &Escrows) -> Result<Asking, Failure> {
             ],
         )),
         Escrows::Show { id } => Asking::Look(request("escrow", [("escrow_id", json!(id))])),
+        Escrows::Orphans { after, limit } => {
+            Asking::Look(request("escrow_orphans", [("after", json!(after)), ("limit", json!(limit))]))
+        }
     })
 }

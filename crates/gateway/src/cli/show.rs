@@ -9,7 +9,7 @@ use std::io;
 /// How one kind of answer is shown.
 pub(super) type Show = fn(&Output, &Value) -> io::Result<()>;
 
-const RECEIPT: [Field; 20] = [
+const RECEIPT: [Field; 21] = [
     ("outcome", "outcome"),
     ("entry", "offset"),
     ("kind", "kind"),
@@ -24,6 +24,7 @@ const RECEIPT: [Field; 20] = [
     ("payee", "payee"),
     ("feature", "feature"),
     ("expires", "expires_at"),
+    ("queue item", "queue_item_id"),
     ("reason", "reason"),
     ("available", "available_cu"),
     ("held", "held_cu"),
@@ -63,11 +64,11 @@ pub(super) fn for_reservations(reservations: &Reservations) -> Show {
     }
 }
 
-fn list<'a>(answer: &'a Value, field: &str) -> &'a [Value] {
+pub(super) fn list<'a>(answer: &'a Value, field: &str) -> &'a [Value] {
     answer.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn more(output: &Output, answer: &Value, option: &str) -> io::Result<()> {
+pub(super) fn more(output: &Output, answer: &Value, option: &str) -> io::Result<()> {
     match answer.get("next") {
         Some(Value::String(next)) => output.line(&format!("more: --{option} {next}")),
         Some(Value::Number(next)) => output.line(&format!("more: --{option} {next}")),
@@ -174,6 +175,31 @@ pub(super) fn escrow(output: &Output, answer: &Value) -> io::Result<()> {
         ("state", "state"),
         ("amount", "amount_cu"),
         ("feature", "feature"),
+        ("held", "held_at"),
+        ("ended", "ended_at"),
+        ("payee", "payee"),
+        ("settled", "settled_cu"),
+        ("returned", "returned_cu"),
+        ("queue item", "queue_item_id"),
+        ("reason", "reason"),
     ];
     output.object(answer, &fields)
+}
+
+/// Escrows that no queue item has, and what to do about them.
+pub(super) fn orphans(output: &Output, answer: &Value) -> io::Result<()> {
+    let fields = [
+        ("escrow", "escrowId"),
+        ("user", "userId"),
+        ("amount", "amount"),
+        ("feature", "featureType"),
+        ("held", "createdAt"),
+    ];
+    let orphans = list(answer, "orphans");
+    if orphans.is_empty() && answer.get("next").is_none_or(Value::is_null) {
+        return output.line("none: every escrow that is held for longer has its queue item");
+    }
+    output.rows(orphans, &fields)?;
+    more(output, answer, "after")?;
+    output.line("take each into the queue (POST /api/v1/queue/items), or give it back: holdfast escrows refund ID")
 }

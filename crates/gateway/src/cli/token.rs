@@ -1,4 +1,5 @@
-//! `holdfast token`: signed here with the data directory's key, whether a server runs or not.
+//! `holdfast token`: signed here with the key of the data directory, or of the database that has the books, whether a server
+//! runs or not.
 
 use super::args::{Token, TokenRole};
 use super::{Ended, Session};
@@ -24,8 +25,13 @@ pub(super) fn run(session: &Session<'_>, words: &Token) -> Result<(), Ended> {
         TokenRole::Service => Role::Service,
         TokenRole::Admin => Role::Admin,
     };
-    let keys = signing_keys(&session.cli.global.data)?;
-    let token = keys.sign(subject, role, words.ttl).map_err(Failure::from)?;
+    let life_s = words.ttl;
+    let token = match &session.settings.database {
+        Some(database) => {
+            node::with_shared_identity(database, move |identity| identity.signing.sign(subject, role, life_s))
+        }
+        None => signing_keys(&session.cli.global.data)?.sign(subject, role, life_s).map_err(Failure::from),
+    }?;
     if session.output.is_json() {
         return Ok(session
             .output

@@ -78,9 +78,13 @@ async fn begin(service: &Arc<Service>, line: Line) -> Answering {
     };
     match asked {
         Err(error) => ready(refuse(error)),
-        Ok(question @ (Asked::Question(_) | Asked::Keys(_) | Asked::Limits(_) | Asked::Obligations(_))) => {
-            ready(service.answer(question).await)
-        }
+        Ok(
+            question @ (Asked::Question(_)
+            | Asked::Keys(_)
+            | Asked::Limits(_)
+            | Asked::Obligations(_)
+            | Asked::Queue(_)),
+        ) => ready(service.answer(question).await),
         Ok(command @ (Asked::Command(_) | Asked::Batch(_))) => {
             let service = Arc::clone(service);
             let mut answering: Answering = Box::pin(async move { service.answer(command).await });

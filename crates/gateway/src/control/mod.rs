@@ -11,14 +11,18 @@ mod welcome;
 use crate::books::Books;
 use crate::config::FileConfig;
 use crate::failure::Failure;
-use crate::http::{self, AppState, Gate, HttpSettings, Listener};
-use crate::inference::{self, Inference};
+use crate::http::{self, AppState, Gate, HttpSettings, Lanes, Listener};
+use crate::identity::{Identity, LeftBehind};
+use crate::inference::{self, Inference, Tally};
 use crate::node::{self, Node};
 use crate::prices::Looked;
+use crate::queue::{self, Queue, QueueSettings};
+use crate::role::Role;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::settlement::{Settlement, SettlementSettings, Tasks};
 use crate::terminal::{self, Bar};
+use crate::wallet::{Secrets, Wallet};
 use holdfast_adapters::postgres::ledger::Settles;
 use socket::Socket;
 use std::os::unix::net::UnixListener as StdListener;
@@ -59,17 +63,28 @@ enum Ended {
     Failed(String),
 }
 
+/// How a server is set up.
+pub(crate) struct Plan {
+    pub(crate) http: HttpSettings,
+    pub(crate) settlement: Option<SettlementSettings>,
+    pub(crate) queue: QueueSettings,
+    /// What queue and wallet share.
+    pub(crate) secrets: Secrets,
+    pub(crate) role: Role,
+}
+
 /// Serves a data directory until a signal or a failure of the journal.
 pub(crate) fn serve(
     data: &Path,
     settings: &Settings,
-    (http, settlement): (&HttpSettings, Option<&SettlementSettings>),
+    plan: Plan,
     config: FileConfig,
     prices: Option<&Path>,
 ) -> Result<(), Failure> {
+    let Plan { http, settlement, queue, secrets, role } = plan;
     let lock = node::lock(data)?;
     let (socket, listener) = Socket::bind(data)?;
-    let http_listener = Listener::bind(http)?;
+    let http_listener = Listener::bind(&http)?;
     let prices = config.open_prices(data, prices)?;
     let providers = config.providers()?;
     let mut runtime = Builder::new_multi_thread();
@@ -78,7 +93,9 @@ pub(crate) fn serve(
     let (stop, stopping) = watch::channel(false);
     let (gate, address) = (Arc::new(Gate::shut()), http_listener.address);
     // Waited for when the server stops; if it cannot start, it may die with the process.
-    let serving_http = runtime.spawn(http_listener.serve(Arc::clone(&gate), stopping.clone()));
+    let lanes = Lanes::start(BLOCKING_THREADS_MAX, FAILURE_GRACE).map_err(Failure::io("start the server's threads"))?;
+    let lanes = Arc::new(lanes);
+    let serving_http = runtime.spawn(http_listener.serve(Arc::clone(&gate), Arc::clone(&lanes), stopping.clone()));
     let bar = Bar::entries("recovering");
     // Whether or not this node has a peer: another one may, or this one later, and nothing that is owed is forgotten.
     let mut node = Node::open(lock, data, settings, (&runtime, Settles::Yes), &mut |progress| bar.set(progress))?;
@@ -87,29 +104,41 @@ pub(crate) fn serve(
     runtime.block_on(settle_orphans(&node.books))?;
     let service = Service::of(&node).with_rates(Arc::new(prices.clone()));
     let identity = service.identity()?;
+    if settings.database.is_some() {
+        tell_of_left_behind(data, &identity)?;
+    }
     let start = |settings| Settlement::start(&mut node, data, settings, &identity, (&runtime, stopping.clone()));
-    let (settlement, settling) = settlement.map(start).transpose()?.unzip();
-    let service = Arc::new(service.with_settlement(settlement.clone()));
+    let (settlement, settling) = settlement.as_ref().map(start).transpose()?.unzip();
+    let secrets = Arc::new(secrets);
+    let wallet = Arc::new(Wallet::of(&node, Arc::clone(&secrets))?);
+    let queue = queue::open(&node, (role, queue), (&wallet, secrets), identity, &runtime)?;
+    let service = Arc::new(service.with_settlement(settlement.clone()).with_queue(queue.clone()));
     let (books, clock) = (node.books.clone(), Arc::clone(&node.clock));
-    let inference = Inference::new(books, clock, prices.clone(), providers, http.credits_low, settlement);
-    let state = AppState::new(Arc::clone(&service), Arc::clone(&inference), http, stopping)?;
+    let tally = Tally::open(data, crate::identity::now().day());
+    let inference = Inference::new((books, clock), prices.clone(), providers, http.credits_low, settlement, tally);
+    let state = AppState::new(Arc::clone(&service), Arc::clone(&inference), wallet, (&http, stopping.clone()))?;
     // They end with the runtime.
     let _watching = runtime.spawn(prices.watch(tell_of_prices));
+    let _following = runtime.spawn(Arc::clone(&state.identity).follow());
     let welcome = Welcome::prepare(data, &state.identity);
-    gate.open(http::app(&state), state);
+    gate.open(http::app(&state, role), state);
+    queue.iter().for_each(|queue| queue.run(&runtime, &stopping));
     let ready = Ready { listener, socket: &socket, url: format!("http://{address}"), welcome };
     let ended = runtime.block_on(async {
         let ended = listen(ready, service, stop).await;
         let grace = if matches!(ended, Ok(Ended::Failed(_))) { FAILURE_GRACE } else { HTTP_GRACE };
         // Answers whose callers have gone are still charged.
-        let all = async { (serving_http.await.is_ok(), inference.finished().await, finished(settling).await) };
+        let all = async {
+            (serving_http.await.is_ok(), inference.finished().await, finished(settling).await, left(&queue).await)
+        };
         let _in_time = tokio::time::timeout(grace, all).await;
         drop(inference);
         ended
     });
     // What is left on these threads holds the engine; it has had its time.
     runtime.shutdown_timeout(FAILURE_GRACE);
-    drop((socket, gate));
+    Arc::into_inner(lanes).into_iter().for_each(Lanes::stop);
+    drop((socket, gate, queue));
     match ended? {
         Ended::Failed(reason) => Err(Failure::JournalFailed(reason)),
         Ended::Stopped => node.stop(),
@@ -123,11 +152,30 @@ async fn finished(settling: Option<Tasks>) {
     }
 }
 
+/// Waits until no end of a queue item is under way.
+async fn left(queue: &Option<Arc<Queue>>) {
+    if let Some(queue) = queue {
+        queue.finished().await;
+    }
+}
+
 /// Settles the holds of requests that a crash interrupted.
 async fn settle_orphans(books: &Books) -> Result<(), Failure> {
     let settled = inference::sweep(books).await.map_err(|refusal| Failure::JournalFailed(refusal.to_string()))?;
     if settled > 0 {
         terminal::note(&format!("settled {settled} requests that the last run left unfinished"));
+    }
+    Ok(())
+}
+
+/// Says that keys and limits which lie in the data directory are not used, if there are some.
+fn tell_of_left_behind(data: &Path, shared: &Identity) -> Result<(), Failure> {
+    if let Some((keys, limits)) = LeftBehind::find(data, shared)?.counts() {
+        terminal::note(&format!(
+            "{keys} API keys and {limits} limits of {} are not used: those of the database are, and it does not have them; \
+             `holdfast keys import` copies them there",
+            data.display()
+        ));
     }
     Ok(())
 }

@@ -98,19 +98,19 @@ async fn token(state: &AppState, headers: &HeaderMap) -> Result<Verified, AuthEr
     }
 }
 
-fn api_key(state: &AppState, headers: &HeaderMap) -> Result<Arc<KeyRecord>, AuthError> {
+async fn api_key(state: &AppState, headers: &HeaderMap) -> Result<Arc<KeyRecord>, AuthError> {
     match sent(headers)? {
-        Sent::ApiKey(text) => state.identity.keys.verify(text),
+        Sent::ApiKey(text) => state.identity.verify_key(text).await,
         Sent::Token(_) | Sent::AdminKey(_) => Err(AuthError::WrongKind(KEYS)),
     }
 }
 
-fn socket_key(state: &AppState, headers: &HeaderMap) -> Result<SocketKey, AuthError> {
+async fn socket_key(state: &AppState, headers: &HeaderMap) -> Result<SocketKey, AuthError> {
     let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let offered = offered.flat_map(|value| value.split(','));
     let mut keys = offered.filter_map(|protocol| protocol.trim().strip_prefix(KEY_PROTOCOL));
     let Some(text) = keys.next() else {
-        return Ok(SocketKey { record: api_key(state, headers)?, from_protocol: false });
+        return Ok(SocketKey { record: api_key(state, headers).await?, from_protocol: false });
     };
     if keys.next().is_some() || headers.contains_key(AUTHORIZATION) || headers.contains_key("x-api-key") {
         return Err(AuthError::Several);
@@ -118,13 +118,13 @@ fn socket_key(state: &AppState, headers: &HeaderMap) -> Result<SocketKey, AuthEr
     if Kind::of(text) == Some(Kind::Admin) {
         return Err(AuthError::WrongKind(KEYS));
     }
-    Ok(SocketKey { record: state.identity.keys.verify(text)?, from_protocol: true })
+    Ok(SocketKey { record: state.identity.verify_key(text).await?, from_protocol: true })
 }
 
 /// The operator whose token or key was sent in a form.
 pub(super) async fn admin_of(text: &str, parts: &Parts, state: &AppState) -> Result<Admin, ApiError> {
     match Kind::of(text) {
-        Some(Kind::Admin) => with_admin_key(text, parts, state),
+        Some(Kind::Admin) => with_admin_key(text, parts, state).await,
         Some(Kind::Live) => Err(refuse(state, parts, AuthError::WrongKind(ADMIN))),
         None => {
             let verified = state.verifier.verify(text).await.map_err(|error| refuse(state, parts, error))?;
@@ -133,8 +133,8 @@ pub(super) async fn admin_of(text: &str, parts: &Parts, state: &AppState) -> Res
     }
 }
 
-fn with_admin_key(text: &str, parts: &Parts, state: &AppState) -> Result<Admin, ApiError> {
-    let key = state.identity.keys.verify(text).map_err(|error| refuse(state, parts, error))?;
+async fn with_admin_key(text: &str, parts: &Parts, state: &AppState) -> Result<Admin, ApiError> {
+    let key = state.identity.verify_key(text).await.map_err(|error| refuse(state, parts, error))?;
     if !key.scopes.allow(Scope::Admin) {
         return Err(refuse(state, parts, AuthError::Scope(Scope::Admin)));
     }
@@ -145,6 +145,9 @@ fn with_admin_key(text: &str, parts: &Parts, state: &AppState) -> Result<Admin, 
 /// What is answered to a bad credential: too many of them from one address are not even refused any more.
 fn refuse(state: &AppState, parts: &Parts, error: AuthError) -> ApiError {
     state.metrics.refused(error.code());
+    if error.is_ours() {
+        return error.into();
+    }
     let address = parts.extensions.get::<Peer>().map(|Peer(address)| *address);
     match address.map(|address| state.limits.failure(address)) {
         Some(Err(limited)) => ApiError::RateLimited(limited),
@@ -189,7 +192,7 @@ impl FromRequestParts<AppState> for ApiKey {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let record = api_key(state, &parts.headers).map_err(|error| refuse(state, parts, error))?;
+        let record = api_key(state, &parts.headers).await.map_err(|error| refuse(state, parts, error))?;
         state.limits.credential(Credential::ApiKey(record.id)).map_err(ApiError::RateLimited)?;
         Ok(Self(record))
     }
@@ -199,7 +202,7 @@ impl FromRequestParts<AppState> for SocketKey {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let found = socket_key(state, &parts.headers).map_err(|error| refuse(state, parts, error))?;
+        let found = socket_key(state, &parts.headers).await.map_err(|error| refuse(state, parts, error))?;
         state.limits.credential(Credential::ApiKey(found.record.id)).map_err(ApiError::RateLimited)?;
         Ok(found)
     }

@@ -25,7 +25,8 @@ use serde_json::Value;
 
 type Body = Text<BODY_BYTES_MAX>;
 
-const REPLAYED: (HeaderName, HeaderValue) =
+/// What an answer has that an earlier request gave already.
+pub(super) const REPLAYED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("idempotent-replayed"), HeaderValue::from_static("true"));
 
 pub(crate) async fn reserve(state: State<AppState>, caller: Service, key: IdempotencyKey, body: Body) -> Answer {

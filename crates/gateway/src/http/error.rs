@@ -6,6 +6,8 @@ use super::limits::Limited;
 use crate::books::NoAnswer;
 use crate::identity::{AuthError, IdentityError};
 use crate::inference::NoQuote;
+use crate::queue::{PurseFailed, QueueError};
+use crate::wallet::WalletFailed;
 use crate::wire::Shown;
 use crate::wire::error::{DeliveryError, ErrorBody, Problem, WireError};
 use axum::body::Body;
@@ -13,7 +15,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdfast_adapters::providers::{Dialect, ProviderError};
-use holdfast_domain::{ChargeId, CreditUnit};
+use holdfast_domain::{ChargeId, CreditUnit, queue};
 use holdfast_engine::Refusal;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -134,6 +136,7 @@ impl ApiError {
             Self::OwnKeyLimit { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Problem(problem) => status_of(problem),
             Self::Auth(error) if error.is_about_access() => StatusCode::FORBIDDEN,
+            Self::Auth(error) if error.is_ours() => StatusCode::SERVICE_UNAVAILABLE,
             Self::Auth(_) => StatusCode::UNAUTHORIZED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -283,6 +286,11 @@ impl ApiError {
             }
             _ => {}
         }
+        // Unlike any other conflict it is over in a moment.
+        if let Self::Problem(Problem::Refused(Refusal::Overtaken)) = self {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("true"));
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if let Self::Provider(error, _) = self
             && let Some(wait) = error.retry_after()
         {
@@ -302,17 +310,38 @@ const fn status_of(problem: &Problem) -> StatusCode {
         Problem::Wire(_) => StatusCode::BAD_REQUEST,
         Problem::Refused(refusal) => status_of_refusal(refusal),
         Problem::Books(error) => status_of_no_answer(error),
+        Problem::Queue(error) => status_of_queue(error),
         Problem::Delivery(DeliveryError::Unknown(_)) | Problem::Identity(IdentityError::UnknownKey(_)) => {
             StatusCode::NOT_FOUND
         }
         Problem::Identity(IdentityError::BadKey(_)) => StatusCode::BAD_REQUEST,
+        Problem::NotAuthorized(_) => StatusCode::FORBIDDEN,
         Problem::Delivery(DeliveryError::Off | DeliveryError::InDelivery(_) | DeliveryError::NotDead(_)) => {
             StatusCode::CONFLICT
         }
         Problem::Delivery(DeliveryError::Store(_))
         | Problem::NoRandomness(_)
         | Problem::PeerAway
+        | Problem::Metadata(_)
         | Problem::Identity(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+const fn status_of_queue(error: &QueueError) -> StatusCode {
+    match error {
+        QueueError::Unknown(_) => StatusCode::NOT_FOUND,
+        QueueError::Refused { refusal: queue::Refusal::InvalidState { .. }, .. }
+        | QueueError::Off
+        | QueueError::Linkage { .. }
+        | QueueError::Reused => StatusCode::CONFLICT,
+        QueueError::Refused {
+            refusal: queue::Refusal::InvalidSplit { .. } | queue::Refusal::InvalidCause(_), ..
+        }
+        | QueueError::OtherPayee(_) => StatusCode::BAD_REQUEST,
+        QueueError::Purse(PurseFailed::NotAuthorized(_)) => StatusCode::FORBIDDEN,
+        QueueError::Purse(PurseFailed::Away(_) | PurseFailed::Wallet(_)) | QueueError::Store(_) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     }
 }
 
@@ -335,6 +364,7 @@ const fn status_of_refusal(refusal: &Refusal) -> StatusCode {
         | Refusal::InvalidState(_)
         | Refusal::ExceedsHold { .. }
         | Refusal::EscrowAlreadyProcessed(_)
+        | Refusal::Overtaken
         | Refusal::NoFrozenRates => StatusCode::CONFLICT,
         Refusal::KeyRequired | Refusal::InvalidSplit { .. } | Refusal::InvalidAmount(_) | Refusal::InvalidTtl => {
             StatusCode::BAD_REQUEST
@@ -351,6 +381,12 @@ const fn status_of_refusal(refusal: &Refusal) -> StatusCode {
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         Self::Problem(refusal.into())
+    }
+}
+
+impl From<WalletFailed> for ApiError {
+    fn from(failed: WalletFailed) -> Self {
+        Self::Problem(failed.into())
     }
 }
 
@@ -432,6 +468,7 @@ mod tests {
         };
         let invalid = "invalid_request_error";
         check(AuthError::Missing.into(), 401, "AUTH_MISSING", "authentication_error", "authentication_error");
+        check(AuthError::Stale.into(), 503, "SERVICE_KEYS_STALE", "server_error", "overloaded_error");
         check(AuthError::Role("admin").into(), 403, "ACCESS_ROLE", "permission_error", "permission_error");
         check(ApiError::NoRoute, 404, "NOT_FOUND", invalid, "not_found_error");
         check(ApiError::Method, 405, "METHOD_NOT_ALLOWED", invalid, invalid);
@@ -440,6 +477,12 @@ mod tests {
         check(WireError::Ttl.into(), 400, "INVALID_TTL", invalid, invalid);
         check(Refusal::KeyReused.into(), 409, "ALREADY_USED_KEY", invalid, invalid);
         check(Refusal::UnknownAccount.into(), 404, "ACCOUNT_NOT_FOUND", invalid, "not_found_error");
+        check(Refusal::Overtaken.into(), 409, "OPTIMISTIC_LOCK", invalid, invalid);
+        let headers = ApiError::from(Refusal::Overtaken).headers();
+        assert_eq!(
+            (&headers["retry-after"], &headers["x-should-retry"]),
+            (&"1".parse().unwrap(), &"true".parse().unwrap())
+        );
         check(Refusal::Overloaded.into(), 503, "SERVICE_OVERLOADED", "server_error", "overloaded_error");
         check(ApiError::RateLimited(limited), 429, "RATE_LIMITED", "rate_limit_error", "rate_limit_error");
         let headers = ApiError::RateLimited(limited).headers();

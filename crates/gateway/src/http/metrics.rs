@@ -2,7 +2,8 @@
 //! address or anything that a caller chose.
 
 use crate::books::Health;
-use crate::settlement::Numbers;
+use crate::service::Service;
+use crate::wallet::Checks;
 use axum::http::StatusCode;
 use holdfast_engine::Totals;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -52,11 +53,15 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(settling: Option<&Numbers>) -> Self {
+    pub(crate) fn new(service: &Service, checks: &Checks) -> Self {
         let mut registry = Registry::with_prefix("holdfast");
-        if let Some(settling) = settling {
-            settling.register(&mut registry);
+        if let Some(settling) = service.settlement() {
+            settling.numbers.register(&mut registry);
         }
+        if let Some(queue) = service.queue() {
+            queue.numbers.register(&mut registry);
+        }
+        checks.register(&mut registry);
         let metrics = Self {
             registry,
             requests: Family::default(),

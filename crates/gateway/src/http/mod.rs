@@ -19,8 +19,10 @@ mod chat_socket;
 mod console;
 mod docs;
 mod error;
+mod escrows;
 mod inference;
 mod invoke;
+mod lanes;
 mod limits;
 mod metrics;
 mod models;
@@ -29,6 +31,7 @@ mod openapi;
 mod operations;
 mod outer;
 mod own_key;
+mod queue;
 mod read;
 mod server;
 mod settings;
@@ -36,13 +39,16 @@ mod status;
 mod unread;
 
 pub(crate) use error::ApiError;
+pub(crate) use lanes::Lanes;
 pub(crate) use server::{Gate, Listener};
 pub(crate) use settings::HttpSettings;
 
 use crate::failure::Failure;
 use crate::identity::{Identity, Verifier};
 use crate::inference::{Caller, Inference};
+use crate::role::Role;
 use crate::service::Service;
+use crate::wallet::Wallet;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
@@ -67,6 +73,7 @@ pub(crate) struct Parts {
     pub(crate) limits: RateLimits,
     pub(crate) metrics: Metrics,
     pub(crate) inference: Arc<Inference>,
+    pub(crate) wallet: Arc<Wallet>,
     pub(crate) chat: ChatSettings,
     pub(crate) places: Places,
     console: Console,
@@ -87,14 +94,15 @@ impl AppState {
     pub(crate) fn new(
         service: Arc<Service>,
         inference: Arc<Inference>,
-        settings: &HttpSettings,
-        stopping: watch::Receiver<bool>,
+        wallet: Arc<Wallet>,
+        (settings, stopping): (&HttpSettings, watch::Receiver<bool>),
     ) -> Result<Self, Failure> {
         let identity = service.identity()?;
         Ok(Self(Arc::new(Parts {
             verifier: Verifier::new(Arc::clone(&identity), settings.peer_keys()?),
-            metrics: Metrics::new(service.settlement().map(|settlement| &*settlement.numbers)),
+            metrics: Metrics::new(&service, wallet.checks()),
             service,
+            wallet,
             identity,
             limits: RateLimits::new(&settings.rates),
             inference,
@@ -115,10 +123,35 @@ impl Parts {
     }
 }
 
-/// The whole application. Further routers are merged here, and their operations documented with ours.
-pub(crate) fn app(state: &AppState) -> Router {
-    let operations = [operations::OPERATIONS, obligations::OPERATIONS, models::OPERATIONS];
-    finish(state, router().merge(models()).merge(console()).merge(about(&operations)))
+/// The whole application of a role. Further routers are merged here, and their operations documented with ours.
+pub(crate) fn app(state: &AppState, role: Role) -> Router {
+    let (mut routes, mut operations) = (Router::new(), Vec::new());
+    if role.has_books() {
+        routes = routes.merge(router()).merge(models()).merge(console());
+        operations.extend([operations::OPERATIONS, escrows::OPERATIONS, obligations::OPERATIONS, models::OPERATIONS]);
+    }
+    if role.has_queue() {
+        routes = routes.merge(queue());
+        if !role.has_books() {
+            routes = routes.merge(console_of_queue());
+        }
+        operations.push(queue::OPERATIONS);
+    }
+    finish(state, routes.merge(about(&operations)))
+}
+
+/// The routes of the performance queue.
+fn queue() -> Router<AppState> {
+    Router::new()
+        .route("/api/v1/queue/items", post(queue::enqueue).get(queue::list))
+        .route("/api/v1/queue/items/next", post(queue::next))
+        .route("/api/v1/queue/next", post(queue::next))
+        .route("/api/v1/queue/items/{id}", get(queue::show))
+        .route("/api/v1/queue/items/{id}/start", post(queue::start))
+        .route("/api/v1/queue/items/{id}/finish", post(queue::finish))
+        .route("/api/v1/queue/items/{id}/abandon", post(queue::abandon))
+        .route("/api/v1/queue/items/{id}/partial", post(queue::partial))
+        .layer(from_fn(outer::timed))
 }
 
 /// The routes of this module that need a credential.
@@ -152,8 +185,15 @@ fn router() -> Router<AppState> {
         .route("/api/v1/admin/keys", post(admin::make_key).get(admin::list_keys))
         .route("/api/v1/admin/keys/{id}", get(admin::show_key))
         .route("/api/v1/admin/keys/{id}", delete(admin::revoke_key));
+    let escrows = Router::new()
+        .route("/api/v1/escrows", post(escrows::hold).get(escrows::list))
+        .route("/api/v1/escrows/{id}", get(escrows::show))
+        .route("/api/v1/escrows/{id}/settle", post(escrows::settle))
+        .route("/api/v1/escrows/{id}/refund", post(escrows::refund))
+        .route("/api/v1/escrows/{id}/partial-settle", post(escrows::partial_settle))
+        .route("/api/v1/wallets/{id}", get(escrows::wallet));
     let own_key = Router::new().route("/v1/key", get(own_key::show));
-    billing.merge(admin).merge(own_key).layer(from_fn(outer::timed))
+    billing.merge(admin).merge(escrows).merge(own_key).layer(from_fn(outer::timed))
 }
 
 /// The models' routes. An answer may take as long as a model does, so their time is not bounded here.
@@ -175,11 +215,23 @@ fn models() -> Router<AppState> {
 fn console() -> Router<AppState> {
     Router::new()
         .route("/console", get(console::show))
-        .route("/console/login", get(console::login_form).post(console::login))
-        .route("/console/logout", post(console::logout))
         .route("/console/events", get(console::events))
         .route("/console/obligations/replay", post(console::replay))
         .route("/console/obligations/resolve", post(console::resolve))
+        .merge(console_of_all())
+}
+
+/// The operator's page of a process that has the queue only.
+fn console_of_queue() -> Router<AppState> {
+    Router::new().route("/console", get(console::show_queue)).merge(console_of_all())
+}
+
+/// What both have.
+fn console_of_all() -> Router<AppState> {
+    Router::new()
+        .route("/console/login", get(console::login_form).post(console::login))
+        .route("/console/logout", post(console::logout))
+        .route("/console/escrows/refund", post(console::refund))
 }
 
 /// The pages about the server, which anybody may read.

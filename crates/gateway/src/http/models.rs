@@ -16,7 +16,12 @@ const HEADERS: &[Field] = &[
         "1 to 64 of A-Z a-z 0-9 _ -; the same request is answered and charged once",
     ),
     field("x-holdfast-fit", Kind::Text, Place::InHeader, "`true`: rather a shorter answer than none"),
-    field("x-holdfast-on-disconnect", Kind::Text, Place::InHeader, "`drain` (the default) or `cancel`"),
+    field(
+        "x-holdfast-on-disconnect",
+        Kind::Text,
+        Place::InHeader,
+        "`drain` (the default), `cancel`, or `drain=CU` with the most credits to be charged",
+    ),
     field(
         "x-holdfast-provider-key",
         Kind::Text,

@@ -22,7 +22,7 @@ pub(crate) struct Operation {
     /// The status of success.
     pub(crate) status: u16,
     pub(crate) answer: &'static [Field],
-    /// The statuses of refusals besides those that every operation can have.
+    /// The statuses of refusals besides those that every operation can have; and 204, where there may be nothing to answer.
     pub(crate) refusals: &'static [u16],
 }
 
@@ -206,6 +206,9 @@ const fn error_of(shape: Shape) -> &'static str {
     }
 }
 
+/// The status of an answer without a body.
+const NOTHING: u16 = 204;
+
 fn one(operation: &Operation) -> Value {
     let mut responses = Map::new();
     responses.insert(
@@ -213,8 +216,11 @@ fn one(operation: &Operation) -> Value {
         json!({ "description": "done", "content": { "application/json": { "schema": answer(operation.answer) } } }),
     );
     for status in refusals(operation) {
-        let error = json!({ "$ref": error_of(Shape::of_path(operation.path)) });
-        let body = json!({ "description": reason(status), "content": { "application/json": { "schema": error } } });
+        let mut body = json!({ "description": reason(status) });
+        if status != NOTHING {
+            let error = json!({ "$ref": error_of(Shape::of_path(operation.path)) });
+            body["content"] = json!({ "application/json": { "schema": error } });
+        }
         responses.insert(status.to_string(), body);
     }
     let parameters: Vec<Value> = operation.parameters.iter().map(parameter).collect();
@@ -245,6 +251,7 @@ pub(super) fn refusals(operation: &Operation) -> Vec<u16> {
 /// What a status means here.
 pub(super) const fn reason(status: u16) -> &'static str {
     match status {
+        204 => "there is nothing to answer",
         400 => "the request is wrong",
         401 => "the credential is missing or refused",
         402 => "the balance does not cover it",

@@ -5,6 +5,7 @@
 
 use super::AppState;
 use super::error::{ApiError, Shape};
+use super::lanes::Lanes;
 use super::outer::{self, Peer, fresh_id};
 use super::settings::{HEAD_BYTES_MAX, HEAD_MAX, HEADERS_MAX, HttpSettings, STREAMS_MAX};
 use super::status::readiness;
@@ -90,7 +91,7 @@ impl Listener {
     }
 
     /// Serves until `stopping`, and then what is running for a while longer.
-    pub(crate) async fn serve(self, gate: Arc<Gate>, mut stopping: watch::Receiver<bool>) {
+    pub(crate) async fn serve(self, gate: Arc<Gate>, lanes: Arc<Lanes>, mut stopping: watch::Receiver<bool>) {
         let Ok(listener) = TcpListener::from_std(self.listener) else { return };
         // Every connection is in this set, and the set is waited for below.
         let mut connections = JoinSet::new();
@@ -105,7 +106,18 @@ impl Listener {
                 },
                 accepted = listener.accept(), if connections.len() < self.connections_max => match accepted {
                     Ok((stream, from)) => {
-                        connections.spawn(connection(stream, from.ip(), Arc::clone(&gate), stopping.clone()));
+                        let (gate, stopping) = (Arc::clone(&gate), stopping.clone());
+                        // One that breaks on its way to a lane is a connection that broke.
+                        if let (Some(lane), Ok(stream)) = (lanes.least_busy(), stream.into_std()) {
+                            let load = Arc::clone(&lane.load);
+                            let served = async move {
+                                if let Ok(stream) = TcpStream::from_std(stream) {
+                                    connection(stream, from.ip(), gate, stopping).await;
+                                }
+                                drop(load);
+                            };
+                            connections.spawn_on(served, &lane.handle);
+                        }
                     }
                     // Out of files or memory: those that are served go on, and end at some time.
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,

@@ -2,6 +2,7 @@
 
 use super::AppState;
 use crate::books::DatabaseHealth;
+use crate::identity::IdentityHealth;
 use crate::settlement::BillingHealth;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -32,6 +33,8 @@ struct HealthBody {
     waiting: usize,
     /// The way to the database; null if the books are in the data directory.
     database: Option<DatabaseHealth>,
+    /// The way to the keys and limits that all nodes share; null if they are in the data directory.
+    identity: Option<IdentityHealth>,
     /// How charges are settled with the peer; null without one.
     billing: Option<BillingHealth>,
 }
@@ -39,10 +42,12 @@ struct HealthBody {
 /// Always answers, within a tenth of a second.
 pub(crate) async fn health(State(state): State<AppState>) -> Response {
     let health = state.service.health().await;
+    let identity = state.identity.health();
     let status = match (&health.failed, *state.stopping.borrow()) {
         (Some(_), _) => "failed",
         (None, true) => "stopping",
         (None, false) if health.database.is_some_and(|database| !database.reached) => "degraded",
+        (None, false) if identity.is_some_and(|identity| !identity.reached) => "degraded",
         (None, false) => "ok",
     };
     let billing = match state.service.settlement() {
@@ -60,6 +65,7 @@ pub(crate) async fn health(State(state): State<AppState>) -> Response {
         read_model: if health.read_model_failed.is_some() { "failed" } else { "ok" },
         waiting: health.waiting,
         database: health.database,
+        identity,
         billing,
     };
     Json(body).into_response()
@@ -82,6 +88,8 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Response {
         Some("the read model has failed")
     } else if health.database.is_some_and(|database| !database.reached) {
         Some("the database does not answer")
+    } else if state.identity.health().is_some_and(|identity| !identity.trusted) {
+        Some("the keys in the database were not seen for too long")
     } else {
         None
     };

@@ -2,9 +2,13 @@
 //!
 //! # Invariants
 //! - What is in memory is what is durable: a key works only after it is stored, and a revoked one stops at once.
+//! - A key that was seen revoked is never good again, in whatever order news of it comes; unless the store itself went back.
+//! - Where others change the store too, nothing is good that was not compared with it for too long.
 
 use super::api_key::{self, KeyHash};
+use super::freshness::Freshness;
 use super::key_store::{KeyRecord, KeyStore, Scope, Scopes};
+use super::sqlite_store::SqliteStore;
 use super::{AuthError, IdentityError, now};
 use crate::wire::ids;
 use holdfast_domain::{CreditUnit, Label, OwnerId, Reason, Span};
@@ -27,18 +31,52 @@ pub(crate) fn operator() -> OwnerId {
     "operator".parse().expect("a plain word")
 }
 
-/// The keys of a data directory.
+/// The keys of a store.
 pub(crate) struct KeyRing {
     store: Arc<dyn KeyStore>,
     keys: RwLock<HashMap<KeyHash, Arc<KeyRecord>>>,
+    /// How fresh what is in memory is, if others change the store too.
+    freshness: Option<Arc<Freshness>>,
     /// Held while a change is on its way to the store and into memory.
     changing: Mutex<()>,
 }
 
 impl KeyRing {
-    pub(super) fn open(store: Arc<dyn KeyStore>) -> Result<Self, IdentityError> {
-        let keys = store.load()?.into_iter().map(|record| (record.hash, Arc::new(record))).collect();
-        Ok(Self { store, keys: RwLock::new(keys), changing: Mutex::new(()) })
+    /// The keys of a data directory.
+    pub(super) fn open(store: Arc<SqliteStore>) -> Result<Self, IdentityError> {
+        let records = store.keys()?;
+        let ring = Self::new(store, None);
+        ring.take(records);
+        Ok(ring)
+    }
+
+    /// The keys of a store, which others may change too: none, until what is there is taken over.
+    pub(super) fn new(store: Arc<dyn KeyStore>, freshness: Option<Arc<Freshness>>) -> Self {
+        Self { store, keys: RwLock::default(), freshness, changing: Mutex::new(()) }
+    }
+
+    /// Takes records over from the store.
+    pub(super) fn take(&self, records: Vec<KeyRecord>) {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        for record in records {
+            keep(&mut keys, Arc::new(record));
+        }
+    }
+
+    /// Takes over the records of a store that has gone back to an earlier state: what is not among them is gone.
+    pub(super) fn take_back(&self, records: Vec<KeyRecord>) {
+        let records = records.into_iter().map(|record| (record.hash, Arc::new(record))).collect();
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = records;
+    }
+
+    /// Stores a record of another ring as it is; `false` if it is known.
+    pub(super) fn adopt(&self, record: KeyRecord) -> Result<bool, IdentityError> {
+        if self.find(record.id).is_ok() {
+            return Ok(false);
+        }
+        self.store.add(&record)?;
+        self.take(vec![record]);
+        Ok(true)
     }
 
     /// What a key's text stands for, if it is good now.
@@ -53,6 +91,9 @@ impl KeyRing {
     }
 
     fn good(&self, hash: &KeyHash) -> Result<Arc<KeyRecord>, AuthError> {
+        if self.freshness.as_ref().is_some_and(|freshness| freshness.is_stale()) {
+            return Err(AuthError::Stale);
+        }
         let found = self.keys.read().unwrap_or_else(PoisonError::into_inner).get(hash).map(Arc::clone);
         let record = found.ok_or(AuthError::UnknownKey)?;
         if record.revoked_at.is_some() {
@@ -85,14 +126,14 @@ impl KeyRing {
             revoked_at: None,
         });
         self.store.add(&record)?;
-        self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(hash, Arc::clone(&record));
+        keep(&mut self.keys.write().unwrap_or_else(PoisonError::into_inner), Arc::clone(&record));
         Ok((text, record))
     }
 
-    /// The first admin key of a data directory, until somebody was told one: whoever dies between making and telling it
-    /// has the next start make another.
+    /// The first admin key of a store, until somebody was told one: whoever dies between making and telling it has the next
+    /// start make another.
     pub(crate) fn first_admin_key(&self) -> Result<Option<String>, IdentityError> {
-        if self.store.first_key_is_told()? {
+        if !self.store.claim_first_key()? {
             return Ok(None);
         }
         let name = "first start".parse().ok();
@@ -109,14 +150,9 @@ impl KeyRing {
     /// Revokes a key, at once and for ever. Again is no error.
     pub(crate) fn revoke(&self, id: Label) -> Result<Arc<KeyRecord>, IdentityError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = self.find(id)?;
-        if found.revoked_at.is_some() {
-            return Ok(found);
-        }
-        let at = now();
-        self.store.revoke(id, at)?;
-        let revoked = Arc::new(KeyRecord { revoked_at: Some(at), ..KeyRecord::clone(&found) });
-        self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(revoked.hash, Arc::clone(&revoked));
+        let revoked = self.store.revoke(id)?.ok_or_else(|| IdentityError::UnknownKey(id.to_string()))?;
+        let revoked = Arc::new(revoked);
+        keep(&mut self.keys.write().unwrap_or_else(PoisonError::into_inner), Arc::clone(&revoked));
         Ok(revoked)
     }
 
@@ -142,9 +178,15 @@ impl KeyRing {
     }
 }
 
+/// Keeps a record, unless it is older than what is known: a key is made, then perhaps revoked, and changes in nothing else.
+fn keep(keys: &mut HashMap<KeyHash, Arc<KeyRecord>>, record: Arc<KeyRecord>) {
+    if keys.get(&record.hash).is_none_or(|known| known.revoked_at.is_none()) {
+        keys.insert(record.hash, record);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::sqlite_store::SqliteStore;
     use super::*;
 
     fn open(data: &std::path::Path) -> KeyRing {

@@ -95,14 +95,13 @@ pub(crate) struct KeyRecord {
 
 /// A durable store of key records.
 pub(crate) trait KeyStore: Send + Sync {
-    /// Every record, in the order in which they were made.
-    fn load(&self) -> Result<Vec<KeyRecord>, IdentityError>;
     /// Adds a record. It is durable when this returns.
     fn add(&self, record: &KeyRecord) -> Result<(), IdentityError>;
-    /// Marks a record as revoked, unless it is already. It is durable when this returns.
-    fn revoke(&self, id: Label, at: Timestamp) -> Result<(), IdentityError>;
-    /// Whether the first admin key was told to somebody.
-    fn first_key_is_told(&self) -> Result<bool, IdentityError>;
+    /// Marks a record as revoked, unless it is already. It is durable when this returns. What it is then; `None` if there is
+    /// no such record.
+    fn revoke(&self, id: Label) -> Result<Option<KeyRecord>, IdentityError>;
+    /// Whether the caller is to tell the first admin key to somebody: of all who ask one, until it was told.
+    fn claim_first_key(&self) -> Result<bool, IdentityError>;
     /// Remembers that it was. It is durable when this returns.
     fn tell_first_key(&self) -> Result<(), IdentityError>;
 }

@@ -8,7 +8,9 @@
 //! - What is in memory is what is durable: a limit counts after it is stored, for every reservation from then on.
 //! - An account is in at most one team, a team in at most one organisation, so a reservation has at most four budgets.
 
-use super::{IdentityError, now};
+use super::IdentityError;
+use super::freshness::Version;
+use super::sqlite_store::SqliteStore;
 use crate::wire::ids;
 use holdfast_domain::budget::BUDGETS_MAX;
 use holdfast_domain::{Budget, BudgetId, Budgets, CreditUnit, Label, OwnerId, Timestamp};
@@ -131,53 +133,86 @@ pub(crate) struct NewLimit {
     pub(crate) within: Change<Label>,
 }
 
-/// A durable store of limits.
-pub(crate) trait LimitStore: Send + Sync {
-    /// Every limit.
-    fn load(&self) -> Result<Vec<(Spender, LimitRecord)>, IdentityError>;
-    /// Keeps a limit in place of the one before. It is durable when this returns.
-    fn put(&self, spender: Spender, record: &LimitRecord) -> Result<(), IdentityError>;
+impl NewLimit {
+    /// What becomes of a limit.
+    pub(super) fn applied_to(&self, known: Option<LimitRecord>, now: Timestamp) -> LimitRecord {
+        LimitRecord {
+            per_day: self.per_day.of(known.and_then(|known| known.per_day)),
+            in_total: self.in_total.of(known.and_then(|known| known.in_total)),
+            within: self.within.of(known.and_then(|known| known.within)),
+            set_at: now,
+        }
+    }
 }
 
-/// The limits of a data directory.
+/// A limit, and which state of the store it is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    pub(super) record: LimitRecord,
+    pub(super) version: Version,
+}
+
+/// A durable store of limits.
+pub(super) trait LimitStore: Send + Sync {
+    /// Changes a limit; what it is then. It is durable when this returns.
+    fn change(&self, spender: Spender, new: &NewLimit) -> Result<Kept, IdentityError>;
+}
+
+/// The limits of a store.
 pub(crate) struct SpendingLimits {
     store: Arc<dyn LimitStore>,
-    limits: RwLock<BTreeMap<Spender, LimitRecord>>,
+    limits: RwLock<BTreeMap<Spender, Kept>>,
     /// Held while a change is on its way to the store and into memory.
     changing: Mutex<()>,
 }
 
 impl SpendingLimits {
-    pub(super) fn open(store: Arc<dyn LimitStore>) -> Result<Self, IdentityError> {
-        let limits = store.load()?.into_iter().collect();
-        Ok(Self { store, limits: RwLock::new(limits), changing: Mutex::new(()) })
+    /// The limits of a data directory.
+    pub(super) fn open(store: Arc<SqliteStore>) -> Result<Self, IdentityError> {
+        let found = store.limits()?;
+        let limits = Self::new(store);
+        limits.take(found);
+        Ok(limits)
+    }
+
+    /// The limits of a store: none, until what is there is taken over.
+    pub(super) fn new(store: Arc<dyn LimitStore>) -> Self {
+        Self { store, limits: RwLock::default(), changing: Mutex::new(()) }
+    }
+
+    /// Takes limits over from the store, unless later ones are known.
+    pub(super) fn take(&self, changed: Vec<(Spender, Kept)>) {
+        let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
+        for (spender, new) in changed {
+            if limits.get(&spender).is_none_or(|known| known.version <= new.version) {
+                limits.insert(spender, new);
+            }
+        }
+    }
+
+    /// Takes over the limits of a store that has gone back to an earlier state: what is not among them is gone.
+    pub(super) fn take_back(&self, limits: Vec<(Spender, Kept)>) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits.into_iter().collect();
     }
 
     /// Changes a limit; what it is then.
     pub(crate) fn change(&self, spender: Spender, new: NewLimit) -> Result<LimitRecord, IdentityError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.find(spender);
-        let record = LimitRecord {
-            per_day: new.per_day.of(known.and_then(|known| known.per_day)),
-            in_total: new.in_total.of(known.and_then(|known| known.in_total)),
-            within: new.within.of(known.and_then(|known| known.within)),
-            set_at: now(),
-        };
-        self.store.put(spender, &record)?;
-        self.limits.write().unwrap_or_else(PoisonError::into_inner).insert(spender, record);
-        Ok(record)
+        let kept = self.store.change(spender, &new)?;
+        self.take(vec![(spender, kept)]);
+        Ok(kept.record)
     }
 
     /// One limit, if it was ever set.
     pub(crate) fn find(&self, spender: Spender) -> Option<LimitRecord> {
-        self.limits.read().unwrap_or_else(PoisonError::into_inner).get(&spender).copied()
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).get(&spender).map(|kept| kept.record)
     }
 
     /// Limits in the order of their levels and names, after a given one.
     pub(crate) fn list(&self, after: Option<Spender>, at_most: usize) -> Vec<(Spender, LimitRecord)> {
         let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
         let wanted = limits.iter().filter(|(spender, _)| after.is_none_or(|after| **spender > after));
-        wanted.map(|(spender, record)| (*spender, *record)).take(at_most).collect()
+        wanted.map(|(spender, kept)| (*spender, kept.record)).take(at_most).collect()
     }
 
     /// Somebody's limit and those above it.
@@ -186,7 +221,7 @@ impl SpendingLimits {
         let mut chain = Vec::new();
         let mut next = Some(from);
         while let Some(spender) = next
-            && let Some(record) = limits.get(&spender)
+            && let Some(Kept { record, .. }) = limits.get(&spender)
         {
             chain.push((spender, *record));
             next = spender.level.above().zip(record.within).map(|(level, name)| Spender { level, name });
@@ -210,7 +245,6 @@ impl SpendingLimits {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sqlite_store::SqliteStore;
     use super::*;
 
     fn open(data: &std::path::Path) -> SpendingLimits {

@@ -23,6 +23,10 @@ pub(crate) enum AuthError {
     KeyExpired,
     #[error("the API key was revoked")]
     KeyRevoked,
+    #[error(
+        "the database with the keys has not answered for too long, so no key can be trusted here; ask again, or elsewhere"
+    )]
+    Stale,
     #[error("the token's role may not do this: {0} is needed")]
     Role(&'static str),
     #[error("the request came from another site's page: send it from the console itself")]
@@ -44,10 +48,16 @@ impl AuthError {
             Self::UnknownKey => "AUTH_INVALID_KEY",
             Self::KeyExpired => "AUTH_KEY_EXPIRED",
             Self::KeyRevoked => "AUTH_KEY_REVOKED",
+            Self::Stale => "SERVICE_KEYS_STALE",
             Self::Role(_) => "ACCESS_ROLE",
             Self::Scope(_) => "ACCESS_SCOPE",
             Self::CrossSite => "ACCESS_CROSS_SITE",
         }
+    }
+
+    /// Whether the fault is ours, and says nothing of the caller.
+    pub(crate) const fn is_ours(&self) -> bool {
+        matches!(self, Self::Stale)
     }
 
     /// Whether the caller is known, and just may not do this.

@@ -1,13 +1,14 @@
-//! The server's own signing keys: one file per key in `DATA/identity`, the newest signs.
-//!
-//! A file's name says when the key was made and what it is called: `MILLISECONDS-KID.p8`, PKCS#8. A key that has a successor
-//! verifies for an hour more, which is longer than any token lives, and is then forgotten.
+//! The server's own signing keys: the newest signs. A key that has a successor verifies for an hour more, which is longer than
+//! any token lives, and is then forgotten.
 //!
 //! # Invariants
-//! - A key is durable before anything is signed with it, and only its owner may read it.
+//! - A key is durable before anything is signed with it.
+//! - What is in memory is what some state of the store was, and never goes back to an earlier one.
 
+use super::freshness::Version;
+use super::signing_files::SigningFiles;
 use super::token::{self, Role};
-use super::{IdentityError, durable, now};
+use super::{IdentityError, now};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base64::Engine;
@@ -15,65 +16,110 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_domain::{Label, Span, Timestamp};
 use jsonwebtoken::{DecodingKey, EncodingKey};
 use serde_json::{Value, json};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// How long a key verifies after its successor was made.
 const GRACE: Span = Span::from_secs(60 * 60);
-const EXTENSION: &str = "p8";
+/// What the name of each of our keys begins with.
+const KID_PREFIX: &str = "hf-";
 
 // A token that was signed just before a rotation must stay good for its whole life.
 const _: () = assert!(token::LIFE_MAX_S * 1_000 < GRACE.millis());
+
+/// A key pair as it is stored.
+pub(super) struct Stored {
+    /// Where it is, for people.
+    pub(super) place: String,
+    pub(super) made_at: Timestamp,
+    /// PKCS#8, with the private key.
+    pub(super) document: Vec<u8>,
+}
+
+/// A key pair that was just made.
+pub(super) struct NewKey {
+    pub(super) kid: String,
+    pub(super) document: Vec<u8>,
+}
+
+/// A durable store of signing keys.
+pub(super) trait SigningStore: Send + Sync {
+    /// Every key, newest first, and the state of the store that they are of.
+    fn load(&self) -> Result<(Version, Vec<Stored>), IdentityError>;
+    /// Adds a key, which is the newest, and forgets those that verify no more. It is durable when this returns.
+    fn add(&self, new: &NewKey, grace: Span) -> Result<(), IdentityError>;
+    /// Adds a key unless there is one. It is durable when this returns.
+    fn add_first(&self, new: &NewKey, grace: Span) -> Result<(), IdentityError>;
+}
 
 /// One key pair.
 struct SigningKey {
     kid: String,
     made_at: Timestamp,
-    path: PathBuf,
+    place: String,
     encoding: EncodingKey,
     decoding: DecodingKey,
     x: String,
     y: String,
 }
 
-/// The keys of a data directory, newest first.
+/// The keys of a store, newest first.
 pub(crate) struct SigningKeys {
-    dir: PathBuf,
-    keys: RwLock<Arc<Vec<SigningKey>>>,
+    store: Arc<dyn SigningStore>,
+    keys: RwLock<(Version, Arc<Vec<SigningKey>>)>,
 }
 
 impl SigningKeys {
     /// The keys that are there; `None` if none is.
     pub(crate) fn open(data: &Path) -> Result<Option<Self>, IdentityError> {
-        let dir = data.join("identity");
-        let keys = load(&dir)?;
-        let found = (!keys.is_empty()).then(|| RwLock::new(Arc::new(keys)));
-        Ok(found.map(|keys| Self { dir, keys }))
+        Self::found(Arc::new(SigningFiles::of(data)))
     }
 
     /// The keys that are there, or a first one. The caller holds the data directory's lock.
     pub(crate) fn open_or_make(data: &Path) -> Result<Self, IdentityError> {
-        if let Some(found) = Self::open(data)? {
+        Self::found_or_made(Arc::new(SigningFiles::of(data)))
+    }
+
+    fn found(store: Arc<dyn SigningStore>) -> Result<Option<Self>, IdentityError> {
+        let (version, stored) = store.load()?;
+        let keys = read_all(stored)?;
+        Ok((!keys.is_empty()).then(|| Self { store, keys: RwLock::new((version, Arc::new(keys))) }))
+    }
+
+    /// The keys of a store, or a first one, which is one though several ask at once.
+    pub(super) fn found_or_made(store: Arc<dyn SigningStore>) -> Result<Self, IdentityError> {
+        if let Some(found) = Self::found(Arc::clone(&store))? {
             return Ok(found);
         }
-        let dir = data.join("identity");
-        durable::make_dir(&dir)?;
-        make(&dir, now())?;
-        let keys = RwLock::new(Arc::new(load(&dir)?));
-        Ok(Self { dir, keys })
+        store.add_first(&generate()?, GRACE)?;
+        let missing = || IdentityError::Store("the first signing key is not there".to_owned());
+        Self::found(store)?.ok_or_else(missing)
     }
 
     /// Makes a key that signs from now on, and removes those that verify no more. The new key's name.
     pub(crate) fn rotate(&self) -> Result<String, IdentityError> {
-        // Also when the clock has gone back, the new key is the newest.
-        let kid = make(&self.dir, now().max(self.newest_at().after(Span::from_millis(1))))?;
-        let keys = load(&self.dir)?;
-        for old in keys.iter().skip(valid(&keys, now())) {
-            fs::remove_file(&old.path).map_err(IdentityError::io(format!("remove {}", old.path.display())))?;
+        let new = generate()?;
+        self.store.add(&new, GRACE)?;
+        let (version, stored) = self.store.load()?;
+        self.take(version, stored)?;
+        Ok(new.kid)
+    }
+
+    /// Takes over a state of the store, unless a later one is known.
+    pub(super) fn take(&self, version: Version, stored: Vec<Stored>) -> Result<(), IdentityError> {
+        let keys = Arc::new(read_all(stored)?);
+        let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if known.0 <= version {
+            *known = (version, keys);
         }
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
-        Ok(kid)
+        Ok(())
+    }
+
+    /// Takes over the state of a store that has gone back to an earlier one.
+    pub(super) fn take_back(&self, version: Version, stored: Vec<Stored>) -> Result<(), IdentityError> {
+        let keys = Arc::new(read_all(stored)?);
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = (version, keys);
+        Ok(())
     }
 
     /// A bearer token, signed with the newest key.
@@ -88,8 +134,8 @@ impl SigningKeys {
 
     fn sign_claims(&self, claims: token::Claims) -> Result<String, IdentityError> {
         let keys = self.keys();
-        let newest = keys.first().ok_or_else(|| IdentityError::NotAKey(self.dir.clone()))?;
-        token::sign(&newest.encoding, &newest.kid, claims).map_err(|_| IdentityError::NotAKey(newest.path.clone()))
+        let newest = keys.first().ok_or_else(|| IdentityError::NotAKey("what there is".to_owned()))?;
+        token::sign(&newest.encoding, &newest.kid, claims).map_err(|_| IdentityError::NotAKey(newest.place.clone()))
     }
 
     /// When the key that signs was made.
@@ -97,81 +143,81 @@ impl SigningKeys {
         self.keys().first().map_or(Timestamp::EPOCH, |key| key.made_at)
     }
 
+    /// Whether a key of this name could be one of ours.
+    pub(super) fn is_like_ours(kid: &str) -> bool {
+        kid.starts_with(KID_PREFIX)
+    }
+
     /// The key to verify with that has this name.
     pub(crate) fn find(&self, kid: &str) -> Option<DecodingKey> {
         let keys = self.keys();
-        keys.iter().take(valid(&keys, now())).find(|key| key.kid == kid).map(|key| key.decoding.clone())
+        keys.iter().take(verifying(&keys)).find(|key| key.kid == kid).map(|key| key.decoding.clone())
     }
 
     /// The public keys as a JSON Web Key Set.
     pub(crate) fn published(&self) -> Value {
         let keys = self.keys();
-        let shown = keys.iter().take(valid(&keys, now())).map(|SigningKey { kid, x, y, .. }| {
+        let shown = keys.iter().take(verifying(&keys)).map(|SigningKey { kid, x, y, .. }| {
             json!({ "kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": kid, "x": x, "y": y })
         });
         json!({ "keys": shown.collect::<Vec<_>>() })
     }
 
     fn keys(&self) -> Arc<Vec<SigningKey>> {
-        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner).1)
     }
 }
 
-/// How many of the keys, newest first, verify: those whose successor is younger than the grace.
-fn valid(keys: &[SigningKey], now: Timestamp) -> usize {
-    let successors = keys.iter().take_while(|successor| successor.made_at.after(GRACE) > now).count();
-    keys.len().min(successors + 1)
+/// How many of the keys, newest first, verify now.
+fn verifying(keys: &[SigningKey]) -> usize {
+    let made: Vec<Timestamp> = keys.iter().map(|key| key.made_at).collect();
+    valid(&made, GRACE, now())
 }
 
-fn make(dir: &Path, at: Timestamp) -> Result<String, IdentityError> {
+/// How many of the keys that were made then, newest first, verify: those whose successor is younger than the grace.
+pub(super) fn valid(made: &[Timestamp], grace: Span, now: Timestamp) -> usize {
+    let successors = made.iter().take_while(|successor| successor.after(grace) > now).count();
+    made.len().min(successors + 1)
+}
+
+fn generate() -> Result<NewKey, IdentityError> {
     let random = SystemRandom::new();
     let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
         .map_err(|_| IdentityError::Store("a signing key cannot be made".to_owned()))?;
-    let draft = dir.join("new");
-    let kid = read_pair(&draft, document.as_ref())?.1;
-    durable::write(&dir.join(format!("{:013}-{kid}.{EXTENSION}", at.millis())), document.as_ref())?;
-    Ok(kid)
+    let kid = read_pair("a new key", document.as_ref())?.1;
+    Ok(NewKey { kid, document: document.as_ref().to_vec() })
 }
 
-fn load(dir: &Path) -> Result<Vec<SigningKey>, IdentityError> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(IdentityError::io(format!("read {}", dir.display())))?,
-    };
-    let paths = entries.flatten().map(|entry| entry.path());
-    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
-    let mut keys = paths.map(load_one).collect::<Result<Vec<_>, _>>()?;
-    keys.sort_by(|a, b| (b.made_at, &b.kid).cmp(&(a.made_at, &a.kid)));
-    Ok(keys)
+fn read_all(stored: Vec<Stored>) -> Result<Vec<SigningKey>, IdentityError> {
+    stored.into_iter().map(read).collect()
 }
 
-fn load_one(path: PathBuf) -> Result<SigningKey, IdentityError> {
-    let document = durable::read(&path)?;
-    let (pair, kid) = read_pair(&path, &document)?;
-    let name = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.split_once('-'));
-    let made_at = name.and_then(|(millis, _)| millis.parse().ok()).map(Timestamp::from_millis);
-    let wrong = || IdentityError::NotAKey(path.clone());
+fn read(stored: Stored) -> Result<SigningKey, IdentityError> {
+    let Stored { place, made_at, document } = stored;
+    let (pair, kid) = read_pair(&place, &document)?;
+    let wrong = || IdentityError::NotAKey(place.clone());
     // An uncompressed point: a tag, then both coordinates of 32 bytes.
     let coordinates = pair.public_key().as_ref().get(1..65).ok_or_else(wrong)?;
     let (x, y) = coordinates.split_at(32);
     let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
     let decoding = DecodingKey::from_ec_components(&x, &y).map_err(|_| wrong())?;
-    let made_at = made_at.ok_or_else(wrong)?;
-    Ok(SigningKey { kid, made_at, encoding: EncodingKey::from_ec_der(&document), decoding, x, y, path })
+    Ok(SigningKey { kid, made_at, encoding: EncodingKey::from_ec_der(&document), decoding, x, y, place })
 }
 
 /// A key pair and its name, which follows from its public half.
-fn read_pair(path: &Path, document: &[u8]) -> Result<(EcdsaKeyPair, String), IdentityError> {
+fn read_pair(place: &str, document: &[u8]) -> Result<(EcdsaKeyPair, String), IdentityError> {
     let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document)
-        .map_err(|_| IdentityError::NotAKey(path.to_owned()))?;
+        .map_err(|_| IdentityError::NotAKey(place.to_owned()))?;
     let hash = blake3::hash(pair.public_key().as_ref());
-    let name = format!("hf-{}", hash.to_hex().get(..24).unwrap_or_default());
+    let name = format!("{KID_PREFIX}{}", hash.to_hex().get(..24).unwrap_or_default());
     Ok((pair, name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::path::PathBuf;
 
     #[test]
     fn the_newest_key_signs_and_the_one_before_still_verifies() {
@@ -197,7 +243,8 @@ mod tests {
         let past = now().millis() - 2 * GRACE.millis();
         for (place, key) in keys.keys().iter().enumerate() {
             let name = format!("{:013}-{}.p8", past - place as u64, key.kid);
-            fs::rename(&key.path, key.path.with_file_name(name)).unwrap();
+            let path = PathBuf::from(&key.place);
+            fs::rename(&path, path.with_file_name(name)).unwrap();
         }
         let keys = SigningKeys::open(data.path()).unwrap().unwrap();
         assert_eq!(keys.published()["keys"].as_array().unwrap().len(), 1);
@@ -212,7 +259,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let data = tempfile::tempdir().unwrap();
         let keys = SigningKeys::open_or_make(data.path()).unwrap();
-        let path = keys.keys()[0].path.clone();
+        let path = PathBuf::from(&keys.keys()[0].place);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(SigningKeys::open(data.path()), Err(IdentityError::TooOpen(_))));

@@ -1,9 +1,11 @@
 //! API keys and limits in `DATA/identity.db`: not derived from anything, so written with full syncs.
 
 use super::api_key::KeyHash;
+use super::freshness::Version;
 use super::key_store::{KeyRecord, KeyStore, Scopes};
-use super::limits::{LimitRecord, LimitStore, Spender};
-use super::{IdentityError, durable};
+use super::limits::{Kept, LimitRecord, LimitStore, NewLimit, Spender};
+
+use super::{IdentityError, durable, now};
 use holdfast_domain::{CreditUnit, Label, Timestamp};
 use rusqlite::{Connection, Row, params};
 use std::path::Path;
@@ -57,13 +59,13 @@ impl SqliteStore {
         Ok(Self { connection: Mutex::new(connection) })
     }
 
-    fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The store of a data directory that has one.
+    pub(super) fn found(data: &Path) -> Result<Option<Self>, IdentityError> {
+        if data.join("identity.db").exists() { Self::open(data).map(Some) } else { Ok(None) }
     }
-}
 
-impl KeyStore for SqliteStore {
-    fn load(&self) -> Result<Vec<KeyRecord>, IdentityError> {
+    /// Every key, in the order in which they were made.
+    pub(super) fn keys(&self) -> Result<Vec<KeyRecord>, IdentityError> {
         let connection = self.connection();
         let mut statement = connection.prepare(
             "SELECT id, hash, hint, account, name, scopes, daily_limit_units, total_limit_units,
@@ -77,6 +79,25 @@ impl KeyStore for SqliteStore {
         Ok(records)
     }
 
+    /// Every limit.
+    pub(super) fn limits(&self) -> Result<Vec<(Spender, Kept)>, IdentityError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare("SELECT * FROM limits")?;
+        let mut rows = statement.query([])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let spender = row.get::<_, String>("spender")?.parse().map_err(|_| strange("spender"))?;
+            found.push((spender, Kept { record: limit_record(row)?, version: Version::ONLY }));
+        }
+        Ok(found)
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeyStore for SqliteStore {
     fn add(&self, record: &KeyRecord) -> Result<(), IdentityError> {
         let millis = |at: Option<Timestamp>| at.map(|at| at.millis().cast_signed());
         self.connection().execute(
@@ -98,17 +119,21 @@ impl KeyStore for SqliteStore {
         Ok(())
     }
 
-    fn revoke(&self, id: Label, at: Timestamp) -> Result<(), IdentityError> {
-        self.connection().execute(
+    fn revoke(&self, id: Label) -> Result<Option<KeyRecord>, IdentityError> {
+        let connection = self.connection();
+        connection.execute(
             "UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL",
-            params![id.as_str(), at.millis().cast_signed()],
+            params![id.as_str(), now().millis().cast_signed()],
         )?;
-        Ok(())
+        let mut statement = connection.prepare("SELECT * FROM api_keys WHERE id = ?1")?;
+        let mut rows = statement.query([id.as_str()])?;
+        rows.next()?.map(record).transpose()
     }
 
-    fn first_key_is_told(&self) -> Result<bool, IdentityError> {
+    /// Only the server of the data directory asks.
+    fn claim_first_key(&self) -> Result<bool, IdentityError> {
         let count = "SELECT count(*) FROM told WHERE what = ?1";
-        Ok(self.connection().query_row(count, [FIRST_KEY], |row| row.get::<_, i64>(0))? > 0)
+        Ok(self.connection().query_row(count, [FIRST_KEY], |row| row.get::<_, i64>(0))? == 0)
     }
 
     fn tell_first_key(&self) -> Result<(), IdentityError> {
@@ -118,27 +143,13 @@ impl KeyStore for SqliteStore {
 }
 
 impl LimitStore for SqliteStore {
-    fn load(&self) -> Result<Vec<(Spender, LimitRecord)>, IdentityError> {
+    fn change(&self, spender: Spender, new: &NewLimit) -> Result<Kept, IdentityError> {
         let connection = self.connection();
-        let mut statement = connection.prepare("SELECT * FROM limits")?;
-        let mut rows = statement.query([])?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            let spender = row.get::<_, String>("spender")?.parse().map_err(|_| strange("spender"))?;
-            let within = row.get::<_, Option<String>>("within")?;
-            let record = LimitRecord {
-                per_day: limit(row, "daily_limit_units")?,
-                in_total: limit(row, "total_limit_units")?,
-                within: within.map(|name| name.parse()).transpose().map_err(|_| strange("within"))?,
-                set_at: Timestamp::from_millis(row.get::<_, i64>("set_at")?.cast_unsigned()),
-            };
-            found.push((spender, record));
-        }
-        Ok(found)
-    }
-
-    fn put(&self, spender: Spender, record: &LimitRecord) -> Result<(), IdentityError> {
-        self.connection().execute(
+        let mut statement = connection.prepare("SELECT * FROM limits WHERE spender = ?1")?;
+        let mut rows = statement.query([spender.to_string()])?;
+        let known = rows.next()?.map(limit_record).transpose()?;
+        let record = new.applied_to(known, now());
+        connection.execute(
             "INSERT OR REPLACE INTO limits VALUES (?1, ?2, ?3, ?4, ?5)",
             params![
                 spender.to_string(),
@@ -148,8 +159,18 @@ impl LimitStore for SqliteStore {
                 record.set_at.millis().cast_signed(),
             ],
         )?;
-        Ok(())
+        Ok(Kept { record, version: Version::ONLY })
     }
+}
+
+fn limit_record(row: &Row<'_>) -> Result<LimitRecord, IdentityError> {
+    let within = row.get::<_, Option<String>>("within")?;
+    Ok(LimitRecord {
+        per_day: limit(row, "daily_limit_units")?,
+        in_total: limit(row, "total_limit_units")?,
+        within: within.map(|name| name.parse()).transpose().map_err(|_| strange("within"))?,
+        set_at: Timestamp::from_millis(row.get::<_, i64>("set_at")?.cast_unsigned()),
+    })
 }
 
 fn units(limit: Option<CreditUnit>) -> Option<i64> {

@@ -82,18 +82,23 @@ struct StrictHeader {
     kid: String,
 }
 
+/// The head of a token of any kind, if it has the outside of one; else what is wrong with it.
+pub(crate) fn head_of(token: &str) -> Result<Vec<u8>, &'static str> {
+    if token.len() > BYTES_MAX {
+        return Err("it is longer than 4096 bytes");
+    }
+    let parts: Vec<&str> = token.split('.').collect();
+    let [head, claims, signature] = parts.as_slice() else { return Err("it does not have three parts") };
+    if head.is_empty() || claims.is_empty() || signature.is_empty() {
+        return Err("a part of it is empty");
+    }
+    URL_SAFE_NO_PAD.decode(head).map_err(|_| "its header is not base64url")
+}
+
 /// The name of the key that a token says it is signed with, if its outside is as it must be.
 pub(super) fn key_name(token: &str) -> Result<String, AuthError> {
     let refused = AuthError::Token;
-    if token.len() > BYTES_MAX {
-        return Err(refused("it is longer than 4096 bytes"));
-    }
-    let parts: Vec<&str> = token.split('.').collect();
-    let [head, claims, signature] = parts.as_slice() else { return Err(refused("it does not have three parts")) };
-    if head.is_empty() || claims.is_empty() || signature.is_empty() {
-        return Err(refused("a part of it is empty"));
-    }
-    let head = URL_SAFE_NO_PAD.decode(head).map_err(|_| refused("its header is not base64url"))?;
+    let head = head_of(token).map_err(refused)?;
     let Object(head): Object<StrictHeader> = serde_json::from_slice(&head)
         .map_err(|_| refused("its header must say `alg` and `kid`, may say `typ`, and nothing else"))?;
     if head.alg != "ES256" {

@@ -5,8 +5,9 @@
 //! - When the peer's keys change, everything remembered is forgotten.
 
 use super::token::{self, LEEWAY_S, NAME, Role};
-use super::{AuthError, Identity, PeerKeys, now};
+use super::{AuthError, Identity, PeerKeys, SigningKeys, now};
 use holdfast_domain::Label;
+use jsonwebtoken::DecodingKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,7 +50,7 @@ impl Verifier {
             return verified.if_now();
         }
         let kid = token::key_name(token)?;
-        let (verified, generation) = match (self.identity.signing.find(&kid), &self.peer) {
+        let (verified, generation) = match (self.own_key(&kid).await, &self.peer) {
             (Some(key), _) => (who(token, &key, NAME)?, None),
             (None, Some(peer)) => {
                 let (key, generation) = peer.find(&kid).await.ok_or(UNKNOWN_KEY)?;
@@ -59,6 +60,16 @@ impl Verifier {
         };
         self.remember(name, verified, generation);
         Ok(verified)
+    }
+
+    /// A key of ours. One that is not known may have been made on another node just now.
+    async fn own_key(&self, kid: &str) -> Option<DecodingKey> {
+        let known = self.identity.signing.find(kid);
+        if known.is_none() && SigningKeys::is_like_ours(kid) {
+            self.identity.look_again().await;
+            return self.identity.signing.find(kid);
+        }
+        known
     }
 
     fn recall(&self, name: &[u8; 32]) -> Option<Verified> {
@@ -100,7 +111,7 @@ impl Verified {
     }
 }
 
-fn who(token: &str, key: &jsonwebtoken::DecodingKey, issuer: &str) -> Result<Verified, AuthError> {
+fn who(token: &str, key: &DecodingKey, issuer: &str) -> Result<Verified, AuthError> {
     let claims = token::claims(token, key, issuer)?;
     let subject = claims.sub.parse();
     let subject = subject.map_err(|_| AuthError::Token("its `sub` must be 1 to 64 characters of A-Z a-z 0-9 _ -"))?;

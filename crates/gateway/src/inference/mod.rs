@@ -20,22 +20,24 @@ mod quote;
 mod running;
 mod settle;
 mod sweep;
+mod tally;
+mod told;
 mod work;
 
 pub(crate) use ask::{Ask, Caller, IfGone, Wish, charge_of};
 pub(crate) use live::{Head, Money, Reader};
 pub(crate) use quote::NoQuote;
 pub(crate) use sweep::sweep;
+pub(crate) use tally::Tally;
 
 use crate::books::Books;
 use crate::prices::Prices;
 use crate::settlement::Settlement;
 use holdfast_adapters::SystemClock;
 use holdfast_adapters::providers::Providers;
-use holdfast_domain::{CreditUnit, Day, OwnerId};
+use holdfast_domain::CreditUnit;
 use running::Running;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio_util::task::TaskTracker;
 
 /// What a charge of the gateway's is called by, so that a start knows which open holds nobody works on any more.
@@ -53,27 +55,29 @@ pub(crate) struct Inference {
     tasks: TaskTracker,
     /// An answer that takes a balance below this says so.
     pub(crate) credits_low: CreditUnit,
-    own_keys: Mutex<HashMap<OwnerId, (Day, u32)>>,
+    pub(crate) tally: Arc<Tally>,
     /// How charges are settled with the peer, if there is one.
     settlement: Option<Arc<Settlement>>,
 }
 
 impl Inference {
     pub(crate) fn new(
-        books: Books,
-        clock: Arc<SystemClock>,
+        (books, clock): (Books, Arc<SystemClock>),
         prices: Prices,
         providers: Providers,
         credits_low: CreditUnit,
         settlement: Option<Arc<Settlement>>,
+        tally: Arc<Tally>,
     ) -> Arc<Self> {
-        let (running, tasks, own_keys) = (Running::new(), TaskTracker::new(), Mutex::default());
-        Arc::new(Self { books, clock, prices, providers, running, tasks, credits_low, own_keys, settlement })
+        let (running, tasks) = (Running::new(), TaskTracker::new());
+        Arc::new(Self { books, clock, prices, providers, running, tasks, credits_low, tally, settlement })
     }
 
     /// Waits until every request that is being worked on has been charged or released.
     pub(crate) async fn finished(&self) {
         self.tasks.close();
         self.tasks.wait().await;
+        let tally = Arc::clone(&self.tally);
+        let _kept = tokio::task::spawn_blocking(move || tally.keep()).await;
     }
 }

@@ -2,15 +2,16 @@
 
 use crate::prices::ModelPrice;
 use crate::tokens::InputTokens;
-use holdfast_domain::{CreditUnit, Overflow, Rates};
+use holdfast_domain::{CreditUnit, Overflow, Rates, Usage};
+use std::sync::Arc;
 
 /// The output that is held for when the caller names no limit; the model is told the same.
 const OUTPUT_DEFAULT: u64 = 4_096;
 
 /// A price that was given for one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Quote {
-    pub(crate) rates: Rates,
+    pub(crate) price: Arc<ModelPrice>,
     /// The tokens of input at the most.
     pub(crate) input: u64,
     /// The best estimate of them.
@@ -36,7 +37,7 @@ impl Quote {
     /// The quote for `asked` tokens of output in each of `choices` answers. What answers nothing, like embeddings, is quoted
     /// with `Some(0)`.
     pub(crate) fn new(
-        price: &ModelPrice,
+        price: Arc<ModelPrice>,
         tokens: InputTokens,
         asked: Option<u64>,
         choices: u64,
@@ -48,21 +49,27 @@ impl Quote {
         };
         let limit = price.max_output.unwrap_or(u64::MAX);
         let output = asked.unwrap_or(OUTPUT_DEFAULT).min(limit);
-        Ok(Self { rates: price.rates, input, counted: tokens.counted, output, choices })
+        Ok(Self { price, input, counted: tokens.counted, output, choices })
     }
 
-    /// What must be held.
-    pub(crate) fn hold(&self) -> Result<CreditUnit, NoQuote> {
+    /// What must be held, and the rates by which it can come to that.
+    pub(crate) fn hold(&self) -> Result<(CreditUnit, Rates), NoQuote> {
         self.hold_for(self.output).map_err(|Overflow| NoQuote::OutOfRange)
     }
 
-    fn hold_for(&self, output: u64) -> Result<CreditUnit, Overflow> {
-        self.rates.bound(self.input, output.checked_mul(self.choices).ok_or(Overflow)?)
+    fn hold_for(&self, output: u64) -> Result<(CreditUnit, Rates), Overflow> {
+        self.price.dearest(self.input, output.checked_mul(self.choices).ok_or(Overflow)?)
+    }
+
+    /// The rates of what was used, which depend on how long the prompt really was.
+    pub(crate) fn rates_of(&self, usage: &Usage) -> Rates {
+        let Usage { input, cached_input, cache_write, output: _, reasoning: _ } = usage;
+        self.price.rates_for(input.saturating_add(*cached_input).saturating_add(*cache_write))
     }
 
     /// The tokens of output, for each answer, that `available` covers; `None` if it does not even cover the input.
     pub(crate) fn affordable(&self, available: CreditUnit) -> Option<u64> {
-        let covers = |output| self.hold_for(output).is_ok_and(|hold| hold <= available);
+        let covers = |output| self.hold_for(output).is_ok_and(|(hold, _)| hold <= available);
         if !covers(0) {
             return None;
         }
@@ -76,7 +83,7 @@ impl Quote {
     }
 
     /// The same request with a shorter answer.
-    pub(crate) const fn with_output(self, output: u64) -> Self {
+    pub(crate) fn with_output(self, output: u64) -> Self {
         Self { output, ..self }
     }
 }
@@ -84,10 +91,11 @@ impl Quote {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prices::Above;
     use holdfast_domain::{CreditsPerUsd, Price};
     use proptest::prelude::*;
 
-    fn price(max_output: Option<u64>, context: Option<u64>) -> ModelPrice {
+    fn price(max_output: Option<u64>, context: Option<u64>) -> Arc<ModelPrice> {
         let rates = Rates {
             input: "1".parse::<Price>().unwrap(),
             output: "2".parse::<Price>().unwrap(),
@@ -97,7 +105,10 @@ mod tests {
             per_request: None,
             credits_per_usd: CreditsPerUsd::DEFAULT,
         };
-        ModelPrice { name: "m".to_owned(), provider: None, rates, context, max_output, aliases: Vec::new() }
+        let long = Rates { input: "3".parse().unwrap(), ..rates };
+        let above = vec![Above { input_tokens: 5_000, rates: long }];
+        let (name, aliases) = ("m".to_owned(), Vec::new());
+        Arc::new(ModelPrice { name, provider: None, rates, above, context, max_output, aliases })
     }
 
     fn tokens(bound: u64, hidden: Option<&'static str>) -> InputTokens {
@@ -106,7 +117,7 @@ mod tests {
 
     #[test]
     fn output_is_what_is_asked_for_as_far_as_the_model_goes() {
-        let output = |asked, most| Quote::new(&price(most, None), tokens(10, None), asked, 1).unwrap().output;
+        let output = |asked, most| Quote::new(price(most, None), tokens(10, None), asked, 1).unwrap().output;
         assert_eq!(output(Some(50), None), 50);
         assert_eq!(output(Some(50), Some(20)), 20);
         assert_eq!(output(None, Some(20)), 20);
@@ -116,18 +127,32 @@ mod tests {
 
     #[test]
     fn input_that_nobody_sees_is_bounded_by_the_context_or_refused() {
-        let quote = |context| Quote::new(&price(None, context), tokens(10, Some("file")), None, 1);
+        let quote = |context| Quote::new(price(None, context), tokens(10, Some("file")), None, 1);
         assert_eq!(quote(Some(1_000)).unwrap().input, 1_000);
         assert_eq!(quote(None), Err(NoQuote::Hidden("file")));
     }
 
     #[test]
     fn every_answer_is_held_for() {
-        let quote = |choices| Quote::new(&price(None, None), tokens(0, None), Some(1_000), choices).unwrap().hold();
+        let quote = |choices| {
+            Quote::new(price(None, None), tokens(0, None), Some(1_000), choices).unwrap().hold().map(|(hold, _)| hold)
+        };
         assert_eq!(quote(1).unwrap().to_string(), "0.2");
         assert_eq!(quote(3).unwrap().to_string(), "0.6");
-        let absurd = Quote::new(&price(None, None), tokens(0, None), Some(u64::MAX), 2).unwrap();
+        let absurd = Quote::new(price(None, None), tokens(0, None), Some(u64::MAX), 2).unwrap();
         assert_eq!(absurd.hold(), Err(NoQuote::OutOfRange));
+    }
+
+    #[test]
+    fn a_long_prompt_is_held_for_at_its_price_and_charged_by_how_long_it_really_was() {
+        let quote = Quote::new(price(None, None), tokens(5_001, None), Some(0), 1).unwrap();
+        let (hold, rates) = quote.hold().unwrap();
+        assert_eq!((hold.to_string().as_str(), rates), ("1.5003", quote.price.above[0].rates));
+        let used = |input, cached_input| Usage { input, cached_input, ..Usage::NONE };
+        assert_eq!(quote.rates_of(&used(4_000, 1_000)), quote.price.rates);
+        assert_eq!(quote.rates_of(&used(4_000, 1_001)), quote.price.above[0].rates);
+        let short = Quote::new(price(None, None), tokens(5_000, None), Some(0), 1).unwrap();
+        assert_eq!(short.hold().unwrap().1, short.price.rates, "it cannot be longer");
     }
 
     proptest! {
@@ -135,14 +160,14 @@ mod tests {
         fn what_is_affordable_is_covered_and_no_token_more_is(
             input in 0_u64..10_000, output in 0_u64..100_000, choices in 1_u64..5, units in 0_u64..200_000_000,
         ) {
-            let quote = Quote::new(&price(None, None), tokens(input, None), Some(output), choices).unwrap();
+            let quote = Quote::new(price(None, None), tokens(input, None), Some(output), choices).unwrap();
             let available = CreditUnit::new(units).unwrap();
             match quote.affordable(available) {
-                None => prop_assert!(quote.hold_for(0).unwrap() > available),
+                None => prop_assert!(quote.hold_for(0).unwrap().0 > available),
                 Some(most) => {
                     prop_assert!(most <= output);
-                    prop_assert!(quote.hold_for(most).unwrap() <= available);
-                    prop_assert!(most == output || quote.hold_for(most + 1).unwrap() > available);
+                    prop_assert!(quote.hold_for(most).unwrap().0 <= available);
+                    prop_assert!(most == output || quote.hold_for(most + 1).unwrap().0 > available);
                 }
             }
         }

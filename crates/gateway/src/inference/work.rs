@@ -16,6 +16,7 @@ use super::live::{Live, Money, Part};
 use super::quote::Quote;
 use super::running::Found;
 use super::settle::{self, Delivered, Source};
+use super::told::{Told, cost_comment, with_cost};
 use super::{BYOK_PER_DAY, CHARGE_PREFIX, Inference, Reader};
 use crate::http::ApiError;
 use crate::tokens::{self, Family, Shape};
@@ -23,14 +24,14 @@ use crate::wire::error::{Problem, WireError};
 use crate::wire::ids;
 use bytes::Bytes;
 use holdfast_adapters::providers::{
-    Call, Delivery, Dialect, Piece, PieceStream, Pool, ProviderError, Reply, Reported, Tokens,
+    Call, Delivery, Dialect, PieceStream, Pool, ProviderError, Reply, Reported, Tokens,
 };
 use holdfast_domain::charge::{self, Actual, Charge, Finality, OnExpiry, Overrun, Reserve, Terms};
-use holdfast_domain::{ChargeId, CreditUnit, Event, Rounding, Usage};
+use holdfast_domain::{ChargeId, CreditUnit, Event, Rates, Rounding, Usage};
 use holdfast_engine::{Clock, Command, Outcome, Receipt, Refusal, Request, TTL_DEFAULT};
 use holdfast_journal::failpoint;
 use serde_json::Value;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often a long stream notes what it has delivered.
@@ -47,6 +48,8 @@ struct Job {
     ask: Ask,
     quote: Quote,
     family: Family,
+    /// The name that the model is counted under.
+    model: String,
     pool: Pool,
     live: Arc<Live>,
     /// What is held; none where the caller brings the provider's key.
@@ -58,12 +61,24 @@ impl Job {
     fn charge(&self) -> ChargeId {
         self.held.map_or(self.ask.charge, |held| held.charge)
     }
+
+    /// What was used, as it is charged: by the frozen rates, or as what it costs by those of the prompt's real length.
+    fn actual(&self, held: &Held, usage: Usage) -> Actual {
+        let rates = self.quote.rates_of(&usage);
+        if rates == held.rates {
+            return Actual::Usage(usage);
+        }
+        // A cost that is out of range is so by the frozen rates too, and refused there.
+        rates.cost(usage, Rounding::Down).map_or(Actual::Usage(usage), Actual::Credits)
+    }
 }
 
 #[derive(Clone, Copy)]
 struct Held {
     charge: ChargeId,
     amount: CreditUnit,
+    /// The rates that were frozen for it.
+    rates: Rates,
     /// What the account could spend before.
     before: CreditUnit,
 }
@@ -77,19 +92,30 @@ impl Inference {
         };
         let reader = live.read();
         let (inference, bytes) = (Arc::clone(self), bytes.clone());
-        self.tasks.spawn(async move {
-            if let Err(error) = inference.work(ask, &bytes, &live).await {
+        // On the heap from the first: it is large, and each hand-over on the way to its task would copy all of it.
+        self.tasks.spawn(Box::pin(async move {
+            if let Err(error) = inference.work(ask, bytes, &live).await {
                 live.refuse(error);
             }
-        });
+        }));
         Ok(reader)
     }
 
-    async fn work(&self, ask: Ask, bytes: &Bytes, live: &Arc<Live>) -> Result<(), ApiError> {
+    async fn work(self: &Arc<Self>, ask: Ask, bytes: Bytes, live: &Arc<Live>) -> Result<(), ApiError> {
         let unknown = || WireError::Model(ask.model.chars().take(100).collect());
         let pool = self.providers.resolve(&ask.model).ok_or_else(unknown)?;
-        let quoted = || self.quote(&ask, &pool, bytes);
-        let (quote, family) = if bytes.len() < LARGE_BODY { quoted() } else { tokio::task::block_in_place(quoted) }?;
+        let (ask, pool, quoted) = if bytes.len() < LARGE_BODY {
+            let quoted = self.quote(&ask, &pool, &bytes);
+            (ask, pool, quoted)
+        } else {
+            let inference = Arc::clone(self);
+            let counting = tokio::task::spawn_blocking(move || {
+                let quoted = inference.quote(&ask, &pool, &bytes);
+                (ask, pool, quoted)
+            });
+            counting.await.map_err(|_| Refusal::Stopping)?
+        };
+        let (quote, family, model) = quoted?;
         let (quote, held) = if ask.wish.provider_key.is_some() {
             self.count_own_key(&ask)?;
             (quote, None)
@@ -100,13 +126,15 @@ impl Inference {
             live.held_as(held.charge);
             (quote, Some(held))
         };
-        let job = Job { ask, quote, family, pool, live: Arc::clone(live), held };
+        let job = Job { ask, quote, family, model, pool, live: Arc::clone(live), held };
         self.call(job).await
     }
 
-    /// The price of the model that is asked for: its own, or the dearest of those that may answer for it.
-    fn quote(&self, ask: &Ask, pool: &Pool, bytes: &Bytes) -> Result<(Quote, Family), ApiError> {
+    /// The price of the model that is asked for: its own, or the dearest of those that may answer for it; with the name that
+    /// it is counted under.
+    fn quote(&self, ask: &Ask, pool: &Pool, bytes: &Bytes) -> Result<(Quote, Family, String), ApiError> {
         let own = self.prices.find(&ask.model).ok();
+        let name = own.as_ref().map_or(&ask.model, |price| &price.name).clone();
         let mut prices = match own {
             Some(price) => vec![price],
             None => {
@@ -127,32 +155,25 @@ impl Inference {
         };
         let tokens = tokens::count(shape, family, &body);
         let choices = ask.choices()?;
-        let quotes = prices.drain(..).map(|price| Quote::new(&price, tokens, asked, choices));
+        let quotes = prices.drain(..).map(|price| Quote::new(price, tokens, asked, choices));
         let mut dearest: Option<(CreditUnit, Quote)> = None;
         for quote in quotes {
             let quote = quote?;
-            let hold = quote.hold()?;
-            if dearest.is_none_or(|(most, _)| hold > most) {
+            let (hold, _) = quote.hold()?;
+            if dearest.as_ref().is_none_or(|(most, _)| hold > *most) {
                 dearest = Some((hold, quote));
             }
         }
         let (_, quote) = dearest.ok_or_else(|| WireError::Model(ask.model.chars().take(100).collect()))?;
-        Ok((quote, family))
+        Ok((quote, family, name))
     }
 
     /// Counts a request with the caller's own provider key: those are not charged, but bounded.
     fn count_own_key(&self, ask: &Ask) -> Result<(), ApiError> {
-        let today = ask.at.day();
-        let mut counts = self.own_keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let (day, count) = counts.entry(ask.caller.account).or_insert((today, 0));
-        if *day != today {
-            (*day, *count) = (today, 0);
+        if self.tally.count_own_key(ask.caller.account, ask.at.day(), BYOK_PER_DAY) {
+            return Ok(());
         }
-        if *count >= BYOK_PER_DAY {
-            return Err(ApiError::OwnKeyLimit { per_day: BYOK_PER_DAY });
-        }
-        *count += 1;
-        Ok(())
+        Err(ApiError::OwnKeyLimit { per_day: BYOK_PER_DAY })
     }
 
     /// Sets the money aside. A key whose earlier attempts failed without a charge gets another charge's id.
@@ -162,12 +183,12 @@ impl Inference {
         }
         let mut charge = ask.charge;
         for attempt in 1..=ATTEMPTS_MAX {
-            let amount = quote.hold()?;
-            let answer = self.submit(ask, Command::Reserve { charge, reserve: self.terms(ask, &quote, amount) }).await;
+            let (amount, rates) = quote.hold()?;
+            let answer = self.submit(ask, Command::Reserve { charge, reserve: terms(ask, rates, amount) }).await;
             match answer {
                 Ok(Outcome::Applied(receipt)) => {
                     let before = receipt.available.checked_add(amount).map_err(Refusal::from)?;
-                    return Ok((quote, Held { charge, amount, before }));
+                    return Ok((quote, Held { charge, amount, rates, before }));
                 }
                 Ok(Outcome::Replayed(_)) | Err(Refusal::KeyReused) => {
                     if !self.came_to_nothing(charge).await? {
@@ -186,12 +207,6 @@ impl Inference {
             }
         }
         Err(Refusal::KeyReused.into())
-    }
-
-    fn terms(&self, ask: &Ask, quote: &Quote, amount: CreditUnit) -> Reserve {
-        let terms = Terms { rates: Some(quote.rates), overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
-        let budgets = ask.caller.budgets.clone();
-        Reserve { owner: ask.caller.account, amount, terms, ttl: TTL_DEFAULT, budgets }
     }
 
     /// Whether an earlier attempt ended without a charge.
@@ -276,7 +291,7 @@ impl Inference {
             if told.noted.elapsed() >= NOTE_EVERY {
                 self.note(&job, &mut told).await;
             }
-            if told.is_drained_enough(&job) {
+            if told.is_drained_enough(job.ask.wish.if_gone, &job.live, (&job.quote, job.family)) {
                 break Some(left());
             }
         };
@@ -319,13 +334,15 @@ impl Inference {
             charge: held.charge,
             command: charge::Command::Commit { actual, finality: Finality::Final },
         };
-        let outcome = match self.see_through(&job.ask, commit(Actual::Usage(usage))).await {
+        let outcome = match self.see_through(&job.ask, commit(job.actual(&held, usage))).await {
             // Numbers that lead out of range are more than the hold in any case.
             Err(Refusal::InvalidAmount(_)) => self.see_through(&job.ask, commit(Actual::Credits(held.amount))).await,
             answer => answer,
         }?;
         failpoint::pass("inference.after_commit");
         let receipt = outcome.receipt();
+        let cost = charged(receipt);
+        self.tally.charged(receipt.at.day(), &job.model, cost);
         let clamped = receipt_clamped(receipt);
         if source == Source::Counted || clamped {
             flag(job, reported, clamped);
@@ -336,7 +353,7 @@ impl Inference {
             let account = job.ask.caller.account;
             crate::terminal::note(&format!("credits_low: account {account} has {balance} credits, below {low}"));
         }
-        Ok(Some(Money { cost: charged(receipt), balance, credits_low, usage }))
+        Ok(Some(Money { cost, balance, credits_low, usage }))
     }
 
     async fn release(&self, job: &Job) -> Result<(), ApiError> {
@@ -367,7 +384,7 @@ impl Inference {
         let output = tokens::count_text(job.family, &told.text);
         let delivered = Delivered { input: job.quote.counted, output, whole: false };
         let (usage, _) = settle::usage(&told.usage, delivered);
-        let command = charge::Command::Note { actual: Actual::Usage(usage) };
+        let command = charge::Command::Note { actual: job.actual(&held, usage) };
         // A note that cannot be made is made later, or the commit says why.
         let _noted = self.submit(&job.ask, Command::Charge { charge: held.charge, command }).await.is_ok();
     }
@@ -376,6 +393,12 @@ impl Inference {
     pub(crate) fn now(&self) -> holdfast_domain::Timestamp {
         self.clock.now()
     }
+}
+
+fn terms(ask: &Ask, rates: Rates, amount: CreditUnit) -> Reserve {
+    let terms = Terms { rates: Some(rates), overrun: Overrun::Cap, on_expiry: OnExpiry::Release };
+    let budgets = ask.caller.budgets.clone();
+    Reserve { owner: ask.caller.account, amount, terms, ttl: TTL_DEFAULT, budgets }
 }
 
 /// The charge of another attempt, after so many that came to nothing.
@@ -396,71 +419,6 @@ fn is_nothing(charge: &Charge) -> bool {
 /// Why an answer is cut off that nobody reads. Whoever asks for it again is told.
 fn left() -> ProviderError {
     ProviderError::BrokeOff { reason: "its caller went away".to_owned() }
-}
-
-/// What has come of a stream.
-struct Told {
-    text: String,
-    usage: Reported,
-    /// The end, which is told after the charge.
-    withheld: Vec<Part>,
-    noted: Instant,
-    /// How much of the text nobody read, in bytes from its beginning and in tokens.
-    drained: (usize, u64),
-}
-
-impl Told {
-    fn new() -> Self {
-        let (text, usage, withheld) = (String::new(), Reported::Missing, Vec::new());
-        Self { text, usage, withheld, noted: Instant::now(), drained: (0, 0) }
-    }
-
-    /// Whether nobody reads it, and it comes to as much as its caller would pay for then.
-    fn is_drained_enough(&mut self, job: &Job) -> bool {
-        let IfGone::DrainUpTo(limit) = job.ask.wish.if_gone else { return false };
-        if !self.withheld.is_empty() || !job.live.is_deserted() {
-            return false;
-        }
-        let (counted, tokens) = &mut self.drained;
-        *tokens += tokens::count_text(job.family, &self.text[*counted..]);
-        *counted = self.text.len();
-        let usage = Usage { input: job.quote.counted, output: *tokens, ..Usage::NONE };
-        // A sum out of range is more than any limit.
-        job.quote.rates.cost(usage, Rounding::Up).map_or(true, |cost| cost >= limit)
-    }
-
-    fn take(&mut self, piece: Piece, live: &Live, shows_usage: bool) {
-        let Piece { bytes, text, usage, only_usage, last } = piece;
-        self.text.push_str(&text);
-        if usage != Reported::Missing {
-            self.usage = usage;
-        }
-        let part = Part { bytes, text };
-        if only_usage && !shows_usage {
-            return;
-        }
-        if only_usage || last || !self.withheld.is_empty() { self.withheld.push(part) } else { live.push(part) }
-    }
-}
-
-/// The event that tells usage, with the cost in it.
-fn with_cost(part: Part, money: Option<Money>) -> Part {
-    const USAGE: &str = "\"usage\":{";
-    let (Some(money), Ok(text)) = (money, std::str::from_utf8(&part.bytes)) else { return part };
-    match text.find(USAGE).filter(|_| part.text.is_empty() && text.contains("\"choices\":[]")) {
-        None => part,
-        Some(at) => {
-            let (before, after) = text.split_at(at + USAGE.len());
-            let bytes = Bytes::from(format!("{before}\"cost\":\"{}\",{after}", money.cost));
-            Part { bytes, ..part }
-        }
-    }
-}
-
-/// Tells in a stream what it cost, where clients look for nothing.
-fn cost_comment(Money { cost, balance, credits_low, .. }: Money) -> Bytes {
-    let low = if credits_low { " credits_low" } else { "" };
-    Bytes::from(format!(": cost_cu={cost} balance_cu={balance}{low}\n\n"))
 }
 
 fn charged(receipt: &Receipt) -> CreditUnit {

@@ -1,6 +1,6 @@
 //! Reads `prices.toml`: strictly, with errors that name the file, the line, the model, the field and what is allowed.
 
-use super::{ModelPrice, PricesError};
+use super::{Above, ModelPrice, PricesError};
 use holdfast_domain::{CreditsPerUsd, NotAPrice, Price, Rates, RequestPrice};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -38,6 +38,19 @@ struct ModelBody {
     context: Field,
     max_output: Field,
     aliases: Field,
+    #[serde(default)]
+    above: Vec<Spanned<AboveBody>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AboveBody {
+    input_tokens: Field,
+    input: Field,
+    output: Field,
+    cached_input: Field,
+    cache_write: Field,
+    reasoning: Field,
 }
 
 /// The models and the worth of a credit that `text` describes.
@@ -97,14 +110,9 @@ impl Reader<'_> {
         }
         let of = OfModel { reader: self, name };
         let body = body.get_ref();
-        let needed = |field, value: Option<Price>| {
-            let missing =
-                || self.refuse(at, format!("model {name:?} has no {field}; a model without a price is never free"));
-            value.ok_or_else(missing)
-        };
         let rates = Rates {
-            input: needed("input", of.price("input", &body.input)?)?,
-            output: needed("output", of.price("output", &body.output)?)?,
+            input: of.needed("input", at, of.price("input", &body.input)?)?,
+            output: of.needed("output", at, of.price("output", &body.output)?)?,
             cached_input: of.price("cached_input", &body.cached_input)?,
             cache_write: of.price("cache_write", &body.cache_write)?,
             reasoning: of.price("reasoning", &body.reasoning)?,
@@ -115,6 +123,7 @@ impl Reader<'_> {
             name: name.to_owned(),
             provider: body.provider.as_ref().map(|value| of.name("provider", value.get_ref(), value)).transpose()?,
             rates,
+            above: of.above(rates, &body.above)?,
             context: of.tokens("context", &body.context)?,
             max_output: of.tokens("max_output", &body.max_output)?,
             aliases: of.aliases(&body.aliases)?,
@@ -132,6 +141,35 @@ impl OfModel<'_> {
     fn refuse(&self, field: &str, value: &Spanned<Value>, allowed: impl Display) -> PricesError {
         let message = format!("model {:?}: {field} is {}; {allowed}", self.name, value.get_ref());
         self.reader.refuse(value.span().start, message)
+    }
+
+    fn needed<T>(&self, field: &str, at: usize, value: Option<T>) -> Result<T, PricesError> {
+        let message = || format!("model {:?} has no {field}; a model without a price is never free", self.name);
+        value.ok_or_else(|| self.reader.refuse(at, message()))
+    }
+
+    /// The prices of longer prompts. What is charged once for each request is the same whatever its length.
+    fn above(&self, usual: Rates, bodies: &[Spanned<AboveBody>]) -> Result<Vec<Above>, PricesError> {
+        let mut all: Vec<Above> = Vec::new();
+        for body in bodies {
+            let (at, body) = (body.span().start, body.get_ref());
+            let tokens = self.tokens("above.input_tokens", &body.input_tokens)?;
+            let input_tokens = self.needed("above.input_tokens", at, tokens)?;
+            if all.last().is_some_and(|last| last.input_tokens >= input_tokens) {
+                let message = format!("model {:?}: write `above` in the order of its input_tokens", self.name);
+                return Err(self.reader.refuse(at, message));
+            }
+            let rates = Rates {
+                input: self.needed("above.input", at, self.price("above.input", &body.input)?)?,
+                output: self.needed("above.output", at, self.price("above.output", &body.output)?)?,
+                cached_input: self.price("above.cached_input", &body.cached_input)?,
+                cache_write: self.price("above.cache_write", &body.cache_write)?,
+                reasoning: self.price("above.reasoning", &body.reasoning)?,
+                ..usual
+            };
+            all.push(Above { input_tokens, rates });
+        }
+        Ok(all)
     }
 
     fn price(&self, field: &str, value: &Field) -> Result<Option<Price>, PricesError> {
@@ -187,7 +225,8 @@ mod tests {
     fn every_field_is_read_exactly() {
         let text = "credits_per_usd = 250\n[models.\"gpt-4o\"]\nprovider = \"openai\"\ninput = \"2.5\"\noutput = \"10\"\n\
             cached_input = \"1.25\"\ncache_write = \"3\"\nreasoning = \"12\"\nper_request = \"0.01\"\ncontext = 128000\n\
-            max_output = 16384\naliases = [\"best\"]\n";
+            max_output = 16384\naliases = [\"best\"]\n[[models.\"gpt-4o\".above]]\ninput_tokens = 100000\ninput = \"5\"\n\
+            output = \"20\"\ncached_input = \"2.5\"\n";
         let [model] = &read(text).unwrap()[..] else { panic!("one model") };
         let rates = model.rates;
         assert_eq!((rates.input.get(), rates.output.get()), (2_500_000, 10_000_000));
@@ -197,13 +236,21 @@ mod tests {
         assert_eq!(rates.per_request.map(RequestPrice::get), Some(10_000));
         assert_eq!(rates.credits_per_usd.get(), 250);
         assert_eq!((model.context, model.max_output), (Some(128_000), Some(16_384)));
+        let [long] = model.above[..] else { panic!("one longer prompt") };
+        let further = Rates { cache_write: None, reasoning: None, ..rates };
+        let [input, output, cached_input] = ["5", "20", "2.5"].map(|price| price.parse().unwrap());
+        let expected = Rates { input, output, cached_input: Some(cached_input), ..further };
+        assert_eq!((long.input_tokens, long.rates), (100_000, expected));
+        assert_eq!((model.rates_for(100_000), model.rates_for(100_001)), (rates, expected));
+        assert_eq!(model.dearest(100_000, 10).unwrap().1, rates, "no longer prompt is possible");
+        assert_eq!(model.dearest(100_001, 10).unwrap(), (expected.bound(100_001, 10).unwrap(), expected));
         assert_eq!((model.provider.as_deref(), &model.aliases[..]), (Some("openai"), &["best".to_owned()][..]));
     }
 
     #[test]
     fn what_is_wrong_is_named_with_its_file_line_model_and_field() {
         let with = |line: &str| format!("[models.m]\ninput = \"1\"\noutput = \"1\"\n{line}\n");
-        let cases: [(String, &[&str]); 16] = [
+        let cases: [(String, &[&str]); 19] = [
             (with("free = true"), &["line 4", "unknown field `free`"]),
             (with("cached_input = 0.5"), &["line 4", "model \"m\"", "cached_input is 0.5", "as a string"]),
             (with("reasoning = \"0\""), &["line 4", "reasoning is \"0\"", "never free"]),
@@ -214,6 +261,14 @@ mod tests {
             (with("context = 0"), &["context is 0", "whole number of tokens"]),
             (with("max_output = \"many\""), &["max_output is \"many\""]),
             (with("aliases = \"x\""), &["aliases", "a list"]),
+            (with("[[models.m.above]]\ninput = \"2\"\noutput = \"2\""), &["line 4", "has no above.input_tokens"]),
+            (with("[[models.m.above]]\ninput_tokens = 9\noutput = \"2\""), &["line 4", "has no above.input"]),
+            (
+                with(
+                    "above = [{ input_tokens = 9, input = \"2\", output = \"2\" }, { input_tokens = 9, input = \"2\", output = \"2\" }]",
+                ),
+                &["line 4", "in the order of its input_tokens"],
+            ),
             (with("aliases = [\"a b\"]"), &["aliases", "without spaces"]),
             ("[models.m]\ninput = \"1\"\n".to_owned(), &["line 1", "model \"m\" has no output"]),
             ("[models.\"a b\"]\ninput = \"1\"\noutput = \"1\"\n".to_owned(), &["\"a b\" cannot be a model's name"]),

@@ -1,15 +1,16 @@
 //! Reads LiteLLM's list of prices (`model_prices_and_context_window.json`).
 //!
-//! That list has more kinds of prices than a charge can tell apart: service tiers, long prompts, audio, caches that live an
-//! hour. The rule is never to undercharge silently: of every price that could apply the **dearest** is taken, with a note that
-//! says which, or the model is left out with a reason. Whoever knows that some of them cannot happen says so ([`LeaveOut`]).
+//! Prices of long prompts are taken over as such. Beside them that list has more kinds of prices than a charge can tell apart:
+//! service tiers, audio, caches that live an hour. The rule is never to undercharge silently: of every price that could apply the
+//! **dearest** is taken, with a note that says which, or the model is left out with a reason. Whoever knows that some of them
+//! cannot happen says so ([`LeaveOut`]).
 
 use super::decimal::pico;
 use super::file::is_name;
-use super::{ModelPrice, PricesError};
+use super::{Above, ModelPrice, PricesError};
 use holdfast_domain::{CreditsPerUsd, Price, Rates, RequestPrice};
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 mod meaning;
@@ -93,12 +94,13 @@ fn model(name: &str, fields: &Fields, choice: &Choice) -> Result<(ModelPrice, Ve
         return Err("it searches as often as it likes, and each search costs extra".to_owned());
     }
     let prices = Prices::collect(name, fields, choice)?;
-    let (rates, notes) = prices.rates(&mode, choice.credits_per_usd)?;
+    let (rates, above, notes) = prices.by_length(&mode, choice.credits_per_usd)?;
     let provider = word(fields, "litellm_provider").filter(|provider| !name.contains('/') && is_name(provider));
     let model = ModelPrice {
         name: name.to_owned(),
         provider,
         rates,
+        above,
         context: tokens(fields, "max_input_tokens").or_else(|| tokens(fields, "max_tokens")),
         max_output: tokens(fields, "max_output_tokens").or_else(|| tokens(fields, "max_tokens")),
         aliases: Vec::new(),
@@ -119,7 +121,9 @@ fn tokens(fields: &Fields, field: &str) -> Option<u64> {
 #[derive(Debug, Clone)]
 struct Candidate {
     of: Of,
-    /// What it is for: nothing for the usual text, else such as `_priority`.
+    /// Of prompts that are longer than so many tokens; 0 of all.
+    above: u64,
+    /// What else it is for: nothing for the usual text, else such as `_priority`.
     tag: String,
     field: String,
     pico_usd: u64,
@@ -142,7 +146,7 @@ impl Prices {
             let text = value.get();
             match meaning(field) {
                 Meaning::Price { leave_out, .. } if leave_out.iter().any(|kind| choice.leave_out.contains(kind)) => {}
-                Meaning::Price { of, tag, .. } => prices.add(of, tag, field, text)?,
+                Meaning::Price { of, above, tag, .. } => prices.add((of, above), tag, field, text)?,
                 Meaning::Tiers => prices.add_tiers(field, text)?,
                 Meaning::Search if always_searches => prices.add_searches(field, text)?,
                 Meaning::PerUnit if is_nothing(text) => {}
@@ -159,13 +163,14 @@ impl Prices {
         Ok(prices)
     }
 
-    fn add(&mut self, of: Of, tag: String, field: &str, text: &str) -> Result<(), String> {
+    fn add(&mut self, (of, above): (Of, u64), tag: String, field: &str, text: &str) -> Result<(), String> {
         if text == "null" {
             return Ok(());
         }
         let price = pico(text).ok_or_else(|| format!("{field} is {text}, which is no price"))?;
         self.candidates.push(Candidate {
             of,
+            above,
             tag,
             field: field.to_owned(),
             pico_usd: price.units,
@@ -174,13 +179,18 @@ impl Prices {
         Ok(())
     }
 
-    /// Prices by the length of the prompt: any of them could apply.
+    /// Prices by the length of the prompt. One that does not say of which could apply to any.
     fn add_tiers(&mut self, field: &str, text: &str) -> Result<(), String> {
         let tiers: Vec<Fields> = serde_json::from_str(text).map_err(|_| format!("{field} is not understood"))?;
         for (number, tier) in (1..).zip(&tiers) {
+            let range =
+                tier.get("range").and_then(|range| serde_json::from_str::<[Box<RawValue>; 2]>(range.get()).ok());
+            let from = range.and_then(|[from, _]| whole(from.get()));
             for (inner, value) in tier {
                 if let Meaning::Price { of, tag, .. } = meaning(inner) {
-                    self.add(of, format!("{tag}_tier_{number}"), &format!("{field}[{number}].{inner}"), value.get())?;
+                    let tag = if from.is_some() { tag } else { format!("{tag}_tier_{number}") };
+                    let of = (of, from.unwrap_or(0));
+                    self.add(of, tag, &format!("{field}[{number}].{inner}"), value.get())?;
                 }
             }
         }
@@ -190,7 +200,7 @@ impl Prices {
     fn add_searches(&mut self, field: &str, text: &str) -> Result<(), String> {
         let sizes: Fields = serde_json::from_str(text).map_err(|_| format!("{field} is not understood"))?;
         for (size, value) in &sizes {
-            self.add(Of::Request, size.clone(), &format!("{field}.{size}"), value.get())?;
+            self.add((Of::Request, 0), size.clone(), &format!("{field}.{size}"), value.get())?;
         }
         Ok(())
     }
@@ -208,6 +218,33 @@ impl Prices {
         let own = self.dearest(of)?;
         let is_known = self.candidates.iter().any(|candidate| candidate.of == of && candidate.tag == usual.tag);
         (is_known || own.pico_usd >= usual.pico_usd).then_some(own)
+    }
+
+    /// The usual rates, those of longer prompts, and what is to be said about them. What is dearer for a shorter prompt is taken
+    /// for a longer one too, whose own price of it is not said.
+    fn by_length(self, mode: &str, credits_per_usd: CreditsPerUsd) -> Result<(Rates, Vec<Above>, Vec<String>), String> {
+        let mut notes = self.notes;
+        let mut up_to = |length: u64| {
+            let those = self.candidates.iter().filter(|candidate| candidate.above <= length);
+            let prices = Self { candidates: those.cloned().collect(), notes: Vec::new() };
+            let (rates, said) = prices.rates(mode, credits_per_usd)?;
+            notes.extend(said);
+            Ok::<_, String>(rates)
+        };
+        // A list that prices only longer prompts prices none in particular.
+        let usual = up_to(0).or_else(|_| up_to(u64::MAX))?;
+        let lengths: BTreeSet<u64> = self.candidates.iter().map(|candidate| candidate.above).collect();
+        let (mut above, mut last) = (Vec::new(), usual);
+        for input_tokens in lengths.into_iter().filter(|length| *length > 0) {
+            let rates = up_to(input_tokens).unwrap_or(usual);
+            if rates != last {
+                above.push(Above { input_tokens, rates });
+                last = rates;
+            }
+        }
+        let mut told = BTreeSet::new();
+        notes.retain(|note| told.insert(note.clone()));
+        Ok((usual, above, notes))
     }
 
     fn rates(mut self, mode: &str, credits_per_usd: CreditsPerUsd) -> Result<(Rates, Vec<String>), String> {
@@ -249,6 +286,12 @@ impl Prices {
         }
         Ok((rates, self.notes))
     }
+}
+
+/// A whole number, written with a fraction of zeros or without one.
+fn whole(text: &str) -> Option<u64> {
+    let (digits, fraction) = text.split_once('.').unwrap_or((text, ""));
+    digits.parse().ok().filter(|_| fraction.bytes().all(|byte| byte == b'0'))
 }
 
 /// Whether a cost is missing or zero, in all its parts.

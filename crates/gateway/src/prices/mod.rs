@@ -20,7 +20,7 @@ pub(crate) mod write;
 pub(crate) use error::{PricesError, UnknownModel};
 pub(crate) use handle::{IfMissing, Looked, Prices};
 
-use holdfast_domain::{CreditsPerUsd, Rates};
+use holdfast_domain::{CreditUnit, CreditsPerUsd, Overflow, Rates};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub(crate) struct ModelPrice {
     pub(crate) provider: Option<String>,
     /// Its prices, to be frozen at reserve.
     pub(crate) rates: Rates,
+    /// Those of longer prompts, in the order of their lengths.
+    pub(crate) above: Vec<Above>,
     /// The most tokens of input that it takes, if known.
     pub(crate) context: Option<u64>,
     /// The most tokens of output that it gives, if known.
@@ -46,7 +48,33 @@ pub(crate) struct ModelPrice {
     pub(crate) aliases: Vec<String>,
 }
 
+/// The prices of prompts that are longer than so many tokens. Every token of such a request has them, the first ones too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Above {
+    pub(crate) input_tokens: u64,
+    pub(crate) rates: Rates,
+}
+
 impl ModelPrice {
+    /// The prices of a prompt of so many tokens.
+    pub(crate) fn rates_for(&self, input_tokens: u64) -> Rates {
+        let reached = self.above.iter().rev().find(|above| input_tokens > above.input_tokens);
+        reached.map_or(self.rates, |above| above.rates)
+    }
+
+    /// The most that a prompt of at most so many tokens and an answer of at most so many can cost, and the prices by which it
+    /// does.
+    pub(crate) fn dearest(&self, input: u64, output: u64) -> Result<(CreditUnit, Rates), Overflow> {
+        let mut dearest = (self.rates.bound(input, output)?, self.rates);
+        for above in self.above.iter().filter(|above| input > above.input_tokens) {
+            let bound = above.rates.bound(input, output)?;
+            if bound > dearest.0 {
+                dearest = (bound, above.rates);
+            }
+        }
+        Ok(dearest)
+    }
+
     /// Everything that it can be asked for by.
     fn names(&self) -> impl Iterator<Item = String> {
         let qualified = self.provider.as_ref().map(|provider| format!("{provider}/{}", self.name));
@@ -112,6 +140,7 @@ impl Table {
         for mut model in built_in {
             if !models.iter().any(|own| own.name == model.name) {
                 model.rates.credits_per_usd = credits_per_usd;
+                model.above.iter_mut().for_each(|above| above.rates.credits_per_usd = credits_per_usd);
                 models.push(model);
             }
         }

@@ -1,6 +1,6 @@
 //! Writes `prices.toml`: the same models give the same bytes, and a reader never sees half a file.
 
-use super::{ModelPrice, PricesError, Table};
+use super::{Above, ModelPrice, PricesError, Table};
 use holdfast_domain::CreditsPerUsd;
 use std::fmt::Write as _;
 use std::fs::{self, File, Permissions};
@@ -45,6 +45,26 @@ fn entry(model: &ModelPrice) -> String {
             let _never_fails = writeln!(entry, "{field} = {value}");
         }
     }
+    for above in &model.above {
+        entry.push_str(&longer(model, above));
+    }
+    entry
+}
+
+fn longer(model: &ModelPrice, Above { input_tokens, rates }: &Above) -> String {
+    let mut entry = format!("[[models.{}.above]]\ninput_tokens = {input_tokens}\n", key(&model.name));
+    let prices = [
+        ("input", Some(rates.input)),
+        ("output", Some(rates.output)),
+        ("cached_input", rates.cached_input),
+        ("cache_write", rates.cache_write),
+        ("reasoning", rates.reasoning),
+    ];
+    for (field, price) in prices {
+        if let Some(price) = price {
+            let _never_fails = writeln!(entry, "{field} = \"{price}\"");
+        }
+    }
     entry
 }
 
@@ -77,7 +97,9 @@ mod tests {
     fn what_is_written_reads_back_and_is_the_same_again() {
         let source = "credits_per_usd = 50\n[models.'we\"ird\\name']\ninput = \"0.000001\"\noutput = \"1000000\"\ncontext = 5\n\
             aliases = ['a\"b', \"ü\"]\n[models.b]\nprovider = \"p\"\ninput = \"1\"\noutput = \"2.5\"\ncached_input = \"0.1\"\n\
-            cache_write = \"3\"\nreasoning = \"4\"\nper_request = \"0.5\"\nmax_output = 9\n";
+            cache_write = \"3\"\nreasoning = \"4\"\nper_request = \"0.5\"\nmax_output = 9\n\
+            [[models.b.above]]\ninput_tokens = 7\ninput = \"2\"\noutput = \"5\"\nreasoning = \"8\"\n[[models.b.above]]\n\
+            input_tokens = 8\ninput = \"3\"\noutput = \"6\"\ncached_input = \"0.2\"\ncache_write = \"4\"\n";
         let table = Table::parse(Path::new("a.toml"), source).unwrap();
         let written = text(table.models(), table.credits_per_usd());
         let again = Table::parse(Path::new("b.toml"), &written).unwrap();

@@ -12,6 +12,7 @@ impl Service {
     pub(crate) async fn keys(&self, body: KeysBody) -> Result<KeysAnswer, Problem> {
         let task = body.into_task()?;
         let identity = self.identity()?;
+        identity.look_again().await;
         blocking(move || perform(&identity, task)).await
     }
 }

@@ -25,11 +25,11 @@ impl Service {
                 self.shown(spender, Some(record)).await
             }
             LimitsTask::Show(spender) => {
-                let record = self.known_limits()?.and_then(|identity| identity.limits.find(spender));
+                let record = self.newest_limits().await?.and_then(|identity| identity.limits.find(spender));
                 self.shown(spender, record).await
             }
             LimitsTask::List { after, at_most } => {
-                let identity = self.known_limits()?;
+                let identity = self.newest_limits().await?;
                 let mut found = identity.map(|identity| identity.limits.list(after, at_most + 1)).unwrap_or_default();
                 let more = found.len() > at_most;
                 found.truncate(at_most);
@@ -69,6 +69,15 @@ impl Service {
     fn known_limits(&self) -> Result<Option<Arc<Identity>>, Problem> {
         let is_there = self.identity.get().is_some() || self.data.join("identity.db").exists();
         Ok(if is_there { Some(self.identity()?) } else { None })
+    }
+
+    /// The same, with what other nodes have just changed.
+    async fn newest_limits(&self) -> Result<Option<Arc<Identity>>, Problem> {
+        let known = self.known_limits()?;
+        if let Some(identity) = &known {
+            identity.look_again().await;
+        }
+        Ok(known)
     }
 
     async fn shown(&self, spender: Spender, record: Option<LimitRecord>) -> Result<LimitsAnswer, Problem> {

@@ -4,12 +4,14 @@ mod keys;
 mod limits;
 mod obligations;
 mod query;
+mod queue;
 
 pub(crate) use obligations::Outstanding;
 
 use crate::books::{Books, Health};
 use crate::identity::{Identity, IdentityError};
 use crate::node::Node;
+use crate::queue::Queue;
 use crate::rates::{NoRates, RateTable};
 use crate::settlement::Settlement;
 use crate::wire::answer::{ReceiptBody, line};
@@ -20,6 +22,7 @@ use crate::wire::limits::LimitsBody;
 use crate::wire::object::Object;
 use crate::wire::obligations::ObligationsBody;
 use crate::wire::question::{BatchBody, QuestionBody};
+use crate::wire::queue::QueueBody;
 use holdfast_adapters::SystemClock;
 use holdfast_domain::charge::Charge;
 use holdfast_domain::{Label, Timestamp, Tokens};
@@ -66,6 +69,18 @@ const LIMITS: [&str; 3] = ["limit_set", "limit", "limits"];
 const OBLIGATIONS: [&str; 6] =
     ["obligations", "obligation", "obligation_replay", "obligations_replay", "obligation_resolve", "obligations_put"];
 
+const QUEUE: [&str; 9] = [
+    "queue_list",
+    "queue_item",
+    "queue_start",
+    "queue_finish",
+    "queue_abandon",
+    "queue_partial",
+    "queue_next",
+    "escrow_orphans",
+    "escrow_orphan_refund",
+];
+
 /// The books, and how to speak of them.
 pub(crate) struct Service {
     books: Books,
@@ -76,7 +91,9 @@ pub(crate) struct Service {
     rates: Arc<dyn RateTable>,
     /// How charges are settled with the peer, if there is one.
     settlement: Option<Arc<Settlement>>,
-    /// Opened when it is first needed: most commands on a directory without a server never do.
+    /// The performance queue, if it is here.
+    queue: Option<Arc<Queue>>,
+    /// In a data directory it is opened when it is first needed: most commands without a server never do.
     identity: OnceLock<Arc<Identity>>,
 }
 
@@ -95,6 +112,8 @@ pub(crate) enum Asked {
     Limits(LimitsBody),
     /// What the peer is still to be told.
     Obligations(ObligationsBody),
+    /// The performance queue.
+    Queue(QueueBody),
 }
 
 impl Service {
@@ -108,7 +127,8 @@ impl Service {
             operator: "operator".parse().expect("a plain word"),
             rates: Arc::new(NoRates),
             settlement: None,
-            identity: OnceLock::new(),
+            queue: None,
+            identity: node.identity.clone().map_or_else(OnceLock::new, OnceLock::from),
         }
     }
 
@@ -120,6 +140,16 @@ impl Service {
     /// The same service, settling with a peer.
     pub(crate) fn with_settlement(self, settlement: Option<Arc<Settlement>>) -> Self {
         Self { settlement, ..self }
+    }
+
+    /// The same service, with a performance queue.
+    pub(crate) fn with_queue(self, queue: Option<Arc<Queue>>) -> Self {
+        Self { queue, ..self }
+    }
+
+    /// The performance queue, if it is here.
+    pub(crate) const fn queue(&self) -> Option<&Arc<Queue>> {
+        self.queue.as_ref()
     }
 
     /// How charges are settled with the peer, if there is one.
@@ -138,6 +168,7 @@ impl Service {
             Asked::Keys(body) => line(self.keys(body).await),
             Asked::Limits(body) => line(self.limits(body).await),
             Asked::Obligations(body) => line(self.obligations(body, self.operator).await),
+            Asked::Queue(body) => line(self.queue_line(body, self.operator).await),
         }
     }
 
@@ -146,7 +177,7 @@ impl Service {
         self.books.health().await
     }
 
-    /// The data directory's identity.
+    /// What is known about callers.
     pub(crate) fn identity(&self) -> Result<Arc<Identity>, IdentityError> {
         if let Some(identity) = self.identity.get() {
             return Ok(Arc::clone(identity));
@@ -251,6 +282,7 @@ pub(crate) fn refused_unasked(line: &str) -> Option<String> {
         Ok(Asked::Command(body)) => body.into_request(given).err().map(refuse),
         Ok(Asked::Limits(body)) => body.into_task().err().map(refuse),
         Ok(Asked::Obligations(body)) => body.into_task().err().map(refuse),
+        Ok(Asked::Queue(body)) => body.into_task().err().map(refuse),
         Ok(Asked::Batch(_) | Asked::Question(_) | Asked::Keys(_)) => None,
         Err(error) => Some(refuse(error)),
     }
@@ -280,6 +312,9 @@ impl Asked {
         if OBLIGATIONS.contains(&op.as_ref()) {
             return shape(text).map(Self::Obligations);
         }
+        if QUEUE.contains(&op.as_ref()) {
+            return shape(text).map(Self::Queue);
+        }
         Err(unknown(&op))
     }
 }
@@ -302,9 +337,11 @@ fn command(text: &RawValue) -> Result<CommandBody, WireError> {
 fn unknown(op: &str) -> WireError {
     let (commands, questions) = (COMMANDS.join(", "), QUESTIONS.join(", "));
     let (keys, limits, obligations) = (KEYS.join(", "), LIMITS.join(", "), OBLIGATIONS.join(", "));
+    let queue = QUEUE.join(", ");
     WireError::Malformed(format!(
         "there is no op {op:?}; the commands are {commands}; the questions are {questions}; about keys there are {keys}; \
-         about limits there are {limits}; about what the peer is to be told there are {obligations}; batch takes commands only"
+         about limits there are {limits}; about what the peer is to be told there are {obligations}; \
+         about the performance queue there are {queue}; batch takes commands only"
     ))
 }
 
@@ -317,8 +354,8 @@ pub(crate) fn shape<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, WireErro
 mod tests {
     use super::*;
     use crate::node;
-    use crate::settings::Settings;
-    use holdfast_domain::{CreditsPerUsd, Rates};
+    use crate::settings::{KEYS_STALE_AFTER, Settings};
+    use holdfast_domain::{CreditUnit, CreditsPerUsd, Overflow, Rates};
     use serde_json::{Value, json};
     use std::sync::Mutex;
 
@@ -326,7 +363,7 @@ mod tests {
     struct Table(Mutex<&'static str>);
 
     impl RateTable for Table {
-        fn rates(&self, model: &str) -> Option<Rates> {
+        fn bound(&self, model: &str, input: u64, output: u64) -> Option<Result<(CreditUnit, Rates), Overflow>> {
             let price = self.0.lock().unwrap().parse().unwrap();
             let rates = Rates {
                 input: price,
@@ -337,7 +374,7 @@ mod tests {
                 per_request: None,
                 credits_per_usd: CreditsPerUsd::DEFAULT,
             };
-            (model == "echo").then_some(rates)
+            (model == "echo").then(|| Ok((rates.bound(input, output)?, rates)))
         }
     }
 
@@ -349,8 +386,13 @@ mod tests {
     #[tokio::test]
     async fn a_reservation_by_model_freezes_its_price_and_is_the_same_when_prices_have_changed() {
         let data = tempfile::tempdir().unwrap();
-        let settings =
-            Settings { database: None, segment_bytes: 65_536, snapshot_entries: 1_000, keys_in_memory: None };
+        let settings = Settings {
+            database: None,
+            keys_stale_after: KEYS_STALE_AFTER,
+            segment_bytes: 65_536,
+            snapshot_entries: 1_000,
+            keys_in_memory: None,
+        };
         let node = Node::start(node::lock(data.path()).unwrap(), data.path(), &settings, &mut |_| {}).unwrap();
         let table = Arc::new(Table(Mutex::new("10")));
         let service = Service::of(&node).with_rates(Arc::clone(&table) as _);

@@ -1,18 +1,19 @@
 //! Questions: what is asked, put to the books, and shown.
 
 use super::Service;
-use crate::books::{AsOf, Life, Overview, OwnerAsOf, TailRow};
+use crate::books::{AsOf, EscrowLife, Life, Overview, OwnerAsOf, TailRow};
 use crate::wire::Shown;
 use crate::wire::answer::{
     AccountBody, AccountsBody, AsOfBody, EscrowBody, HealthBody, HistoryBody, HoldBody, HoldsBody, OwnerBody,
     RecoveredBody, ReservationBody, TermsBody, TotalsBody, line, stage_name,
 };
-use crate::wire::entry::EntryBody;
+use crate::wire::entry::{Details, EntryBody};
 use crate::wire::error::{Problem, WireError};
 use crate::wire::parse::{self, Whom};
 use crate::wire::question::{QuestionBody, page};
 use crate::wire::time::Moment;
 use holdfast_domain::charge::Charge;
+use holdfast_domain::escrow::State;
 use holdfast_domain::{Account, ChargeId, CreditUnit, EscrowId, OwnerId};
 use holdfast_engine::{Balance, Refusal, Totals};
 
@@ -81,14 +82,18 @@ impl Service {
 
     async fn escrow(&self, id: &str) -> Result<EscrowBody, Problem> {
         let id: EscrowId = parse::id("escrow_id", id)?;
-        let (escrow, owner) = self.books.escrow(id).await?.ok_or(Refusal::UnknownEscrow)?;
+        let EscrowLife { escrow, owner, entries } = self.books.escrow_life(id).await?.ok_or(Refusal::UnknownEscrow)?;
         let escrowed = escrow.escrowed();
+        let end = entries.last().filter(|_| escrow.state() != State::Held);
         Ok(EscrowBody {
             escrow_id: id.to_string(),
             account: Shown(owner),
             state: escrow.state().name(),
             amount_cu: Shown(escrowed.amount),
             feature: escrowed.feature.to_string(),
+            held_at: Moment(escrowed.held_at),
+            ended_at: end.map(|entry| Moment(entry.at)),
+            end: end.map(|entry| Details::of(&entry.event)).unwrap_or_default(),
         })
     }
 

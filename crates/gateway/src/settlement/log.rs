@@ -4,6 +4,7 @@ use crate::terminal;
 use holdfast_adapters::obligations::redis::Persistence;
 use holdfast_adapters::obligations::{Notice, Notices, line};
 use holdfast_adapters::postgres::DatabaseError;
+use holdfast_domain::ObligationId;
 use holdfast_domain::delivery::{CircuitState, Obligation};
 use holdfast_engine::obligations::{Claimed, StoreFailed};
 
@@ -38,6 +39,22 @@ pub(super) fn given_up(claimed: &Claimed, reason: &str) {
 /// The store did not answer.
 pub(super) fn store_failed(failed: &StoreFailed) {
     terminal::note(&format!("[billing-finalize] DLQ STORE FAILURE: {failed}"));
+}
+
+/// The store does not have what the journal owes: it was emptied, it dropped something, or it went back in time.
+pub(super) fn lost(id: ObligationId, store: &str, pending: u64) {
+    terminal::note(&format!(
+        "[billing-finalize] DLQ STORE LOSS: {store} does not have reservation_id={id} any more; all {pending} that the \
+         journal owes are put again"
+    ));
+}
+
+/// The store does not have what the journal knows to be given up.
+pub(super) fn lost_dead(id: ObligationId, store: &str, count: usize) {
+    terminal::note(&format!(
+        "[billing-finalize] DLQ STORE LOSS: {store} does not have the dead letter reservation_id={id} any more; {count} such are \
+         put again, and tried once more"
+    ));
 }
 
 /// Obligations that could not even be stored: each whole, in one line, for recovery by hand.

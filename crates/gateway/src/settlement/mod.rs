@@ -155,6 +155,8 @@ impl Settlement {
             self.numbers.dead_letters.set(dead.cast_signed());
             self.numbers.oldest_age_ms.set(age.unwrap_or(0).cast_signed());
         }
+        let dlq_losses = store.losses();
+        self.numbers.store_losses.set(dlq_losses.unwrap_or(0).cast_signed());
         BillingHealth {
             dlq_size: count.map(all),
             dlq_pending: count.map(|count| count.pending),
@@ -167,6 +169,7 @@ impl Settlement {
                 Durable::Unknown => None,
             },
             dlq_aof_verified,
+            dlq_losses,
             circuit: self.circuit.state().name(),
         }
     }
@@ -203,6 +206,8 @@ pub(crate) struct BillingHealth {
     dlq_store_type: &'static str,
     dlq_durable: Option<bool>,
     dlq_aof_verified: Option<bool>,
+    /// How often since the start the store had lost what the journal owes, and was given it again.
+    dlq_losses: Option<u64>,
     circuit: &'static str,
 }
 

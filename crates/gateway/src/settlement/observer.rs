@@ -34,6 +34,7 @@ pub(crate) struct Numbers {
     pub(crate) pending: Gauge,
     pub(crate) dead_letters: Gauge,
     pub(crate) oldest_age_ms: Gauge,
+    pub(crate) store_losses: Gauge,
 }
 
 impl Numbers {
@@ -58,6 +59,7 @@ impl Numbers {
             ("obligations_pending", "Obligations that the peer is still to be told", &self.pending),
             ("obligations_dead", "Dead letters", &self.dead_letters),
             ("obligations_oldest_age_ms", "The age of the oldest pending obligation", &self.oldest_age_ms),
+            ("obligations_store_losses", "Times that the store had lost what the journal owes", &self.store_losses),
         ] {
             registry.register(name, help, gauge.clone());
         }

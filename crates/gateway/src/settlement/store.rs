@@ -15,6 +15,7 @@ use holdfast_engine::dispatcher::Bell;
 use holdfast_engine::obligations::{
     Answered, Claimed, Count, Durable, Lease, LeaseLost, ObligationStore, Outcome, Standing, Stored,
 };
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -24,6 +25,8 @@ use tokio::time::Instant;
 const FORWARD_MAX: usize = 500;
 /// How long a store that does not take them is left alone.
 const FORWARD_PAUSE: Duration = Duration::from_secs(1);
+/// How many dead letters are looked for each time.
+const DEAD_MAX: usize = 100;
 /// How often it is looked whether the store has lost something that the journal still owes.
 const COMPARE_EVERY: Duration = Duration::from_secs(2);
 
@@ -44,11 +47,13 @@ pub(crate) struct Elsewhere<S> {
     owed: JournalStore,
     /// What the journal could not be told when it was done.
     untold: Mutex<Vec<(ObligationId, Option<Reason>)>>,
+    /// How often the store was found to have lost what the journal owes.
+    losses: AtomicU64,
 }
 
 impl<S: ObligationStore> Elsewhere<S> {
     pub(crate) const fn new(store: S, owed: JournalStore) -> Self {
-        Self { store, owed, untold: Mutex::new(Vec::new()) }
+        Self { store, owed, untold: Mutex::new(Vec::new()), losses: AtomicU64::new(0) }
     }
 
     /// Claims what the journal owes still. What it owes no more was voided after it was put, or told from somewhere else: that
@@ -109,7 +114,7 @@ impl<S: ObligationStore> Elsewhere<S> {
     }
 
     async fn forward_all(&self, owed: &Bell, due: &Bell, mut stopping: watch::Receiver<bool>) {
-        let mut after = 0;
+        let (mut after, mut dead_after) = (0, None);
         let mut compare = tokio::time::interval_at(Instant::now() + COMPARE_EVERY, COMPARE_EVERY);
         loop {
             let forwarded = self.forward(after, due).await;
@@ -122,9 +127,12 @@ impl<S: ObligationStore> Elsewhere<S> {
             };
             tokio::select! {
                 () = pause => {}
-                _ = compare.tick() => if self.has_lost_some().await {
-                    after = 0;
-                },
+                _ = compare.tick() => {
+                    if self.has_lost_some().await {
+                        after = 0;
+                    }
+                    dead_after = self.restore_dead(dead_after, due).await;
+                }
                 () = told(&mut stopping) => return,
             }
         }
@@ -140,11 +148,52 @@ impl<S: ObligationStore> Elsewhere<S> {
             Some(again) if again == seen => {}
             Some(_) | None => return false,
         }
-        let (id, Difference::Dead(reason)) = seen else { return true };
+        let (id, Difference::Dead(reason)) = seen else {
+            self.losses.fetch_add(1, Ordering::Relaxed);
+            log::lost(seen.0, self.store.name(), self.owed.counted().pending);
+            return true;
+        };
         if let Err(failed) = self.owed.settle_elsewhere(vec![(id, Some(reason))]).await {
             log::store_failed(&failed);
         }
         false
+    }
+
+    /// Puts dead letters again that the store has lost: those that died in the memory of a process that ended, or in a store that
+    /// was emptied. They are tried once more, and then are where an operator finds them. Looks at a few from `after` on, and says
+    /// where to go on the next time.
+    async fn restore_dead(&self, after: Option<ObligationId>, due: &Bell) -> Option<ObligationId> {
+        let dead = self.owed.list_dead(after, DEAD_MAX).await.unwrap_or_default();
+        let next = dead.last().map(|last| last.obligation.id);
+        let suspected = self.unknown(dead.into_iter().map(|dead| dead.obligation).collect()).await;
+        if suspected.is_empty() {
+            return next;
+        }
+        // One that was just told or resolved is still dead to the journal for a moment, and is not meant: its claim finds that out,
+        // but it would be called a loss.
+        tokio::time::sleep(FORWARD_PAUSE).await;
+        let mut lost = self.unknown(suspected).await;
+        let not_owed = self.owed.not_owed(lost.clone()).await.unwrap_or_default();
+        lost.retain(|obligation| !not_owed.contains(&obligation.id));
+        let Some(first) = lost.first() else { return next };
+        self.losses.fetch_add(1, Ordering::Relaxed);
+        log::lost_dead(first.id, self.store.name(), lost.len());
+        match self.store.put(&lost).await {
+            Ok(()) => due.ring(),
+            Err(failed) => log::store_failed(&failed),
+        }
+        next
+    }
+
+    /// Those that the store says it does not know.
+    async fn unknown(&self, obligations: Vec<Obligation>) -> Vec<Obligation> {
+        let mut unknown = Vec::new();
+        for obligation in obligations {
+            if matches!(self.store.get(obligation.id).await, Ok(None)) {
+                unknown.push(obligation);
+            }
+        }
+        unknown
     }
 
     /// What the store says otherwise of the one that the journal has owed the longest.
@@ -256,6 +305,17 @@ impl Store {
         }
     }
 
+    /// How often since the start the store had lost what the journal owes, and was given it again; `None` where they are one.
+    pub(super) fn losses(&self) -> Option<u64> {
+        let losses = match self {
+            Self::Journal(_) | Self::InLedger(_) => return None,
+            Self::Memory(elsewhere) => &elsewhere.losses,
+            Self::Redis(elsewhere) => &elsewhere.losses,
+            Self::Postgres(elsewhere) => &elsewhere.losses,
+        };
+        Some(losses.load(Ordering::Relaxed))
+    }
+
     /// Whether Redis has said that it writes everything to its disk; `None` where there is no Redis, or it does not say.
     pub(crate) async fn aof_verified(&self) -> Option<bool> {
         match self {
@@ -308,7 +368,12 @@ impl ObligationStore for Store {
     }
 
     async fn count(&self) -> Answered<Count> {
-        delegate!(self, store => store.count().await)
+        let Count { pending, dead } = delegate!(self, store => store.count().await)?;
+        // What the store has lost, or has done with and could not say so, is owed all the same; and one that is replayed is dead
+        // to the journal until it has been told.
+        let owed = self.owed();
+        let pending = pending.max(owed.pending);
+        Ok(Count { pending, dead: dead.max((owed.pending + owed.dead).saturating_sub(pending)) })
     }
 
     async fn oldest(&self) -> Answered<Option<Timestamp>> {

@@ -296,6 +296,12 @@ pub(crate) struct EscrowBody {
     pub(crate) state: &'static str,
     pub(crate) amount_cu: Shown<CreditUnit>,
     pub(crate) feature: String,
+    pub(crate) held_at: Moment,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_at: Option<Moment>,
+    /// How it ended, if it has.
+    #[serde(flatten)]
+    pub(crate) end: Details,
 }
 
 /// The sums over the whole book.

@@ -239,7 +239,7 @@ fn on_charge(id: &str, command: charge::Command) -> Result<Command, WireError> {
 }
 
 fn on_escrow(id: &str, command: escrow::Command) -> Result<Command, WireError> {
-    Ok(Command::Escrow { escrow: parse::id("escrow_id", id)?, command })
+    Ok(Command::Escrow { escrow: parse::id("escrow_id", id)?, command, ruling: None })
 }
 
 /// The caller's id, else the one that belongs to the caller's key, else a new one.
@@ -273,10 +273,10 @@ fn hold(
             Ok((parse::amount("amount_cu", &amount)?, rates))
         }
         (None, (Some(model), Some(input), Some(output)), None) => {
-            let rates = given.rates.rates(&model).ok_or(WireError::Model(model))?;
+            let bound = given.rates.bound(&model, input, output).ok_or(WireError::Model(model))?;
             let why = || "the tokens at the model's prices come to a sum out of range".to_owned();
-            let amount = rates.bound(input, output);
-            Ok((amount.map_err(|_| WireError::Amount { field: "max_tokens", why: why() })?, Some(rates)))
+            let (amount, rates) = bound.map_err(|_| WireError::Amount { field: "max_tokens", why: why() })?;
+            Ok((amount, Some(rates)))
         }
         (Some(_) | None, (_, _, _), Some(_) | None) => Err(WireError::Malformed(
             "give `amount_cu` (and `rates` if it is to be settled by usage), or `model`, `input_tokens` and `max_tokens`"

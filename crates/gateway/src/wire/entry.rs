@@ -4,7 +4,7 @@ use super::Shown;
 use super::time::Moment;
 use crate::books::{Entry, Frame};
 use holdfast_domain::charge::{self, Finality};
-use holdfast_domain::{Account, Change, CreditUnit, Event, Label, Mint, OwnerId, PayeeId, escrow};
+use holdfast_domain::{Account, Change, CreditUnit, Event, ItemId, Label, Mint, OwnerId, PayeeId, escrow};
 use holdfast_journal::Hash;
 use serde::Serialize;
 
@@ -93,6 +93,9 @@ pub(crate) struct Details {
     is_final: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Moment>,
+    /// The queue item on whose word an escrow ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue_item_id: Option<Shown<ItemId>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -105,7 +108,11 @@ impl Details {
                 Self { amount_cu: Some(Shown(*amount)), reason: Some(reason.as_str().to_owned()), ..Self::default() }
             }
             Event::Charge { event, .. } => Self::of_charge(event),
-            Event::Escrow { event, .. } => Self::of_escrow(event),
+            Event::Escrow { event, ruling, .. } => Self {
+                queue_item_id: ruling.map(|ruling| Shown(ruling.item)),
+                reason: ruling.map(|ruling| ruling.cause.name().to_owned()),
+                ..Self::of_escrow(event)
+            },
         }
     }
 

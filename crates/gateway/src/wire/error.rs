@@ -3,7 +3,10 @@
 use super::Shown;
 use crate::books::NoAnswer;
 use crate::identity::IdentityError;
-use holdfast_domain::{CreditUnit, NotAnAccount, ObligationId};
+use crate::queue::{PurseFailed, QueueError};
+use crate::wallet::{NotAuthorized, WalletFailed};
+use holdfast_adapters::escrow_metadata::MetadataFailed;
+use holdfast_domain::{CreditUnit, NotAnAccount, ObligationId, queue};
 use holdfast_engine::obligations::StoreFailed;
 use holdfast_engine::{Action, Refusal};
 use serde::Serialize;
@@ -103,6 +106,29 @@ pub(crate) enum Problem {
     Delivery(#[from] DeliveryError),
     #[error("the peer that must learn of every charge is away, so no new paid work is begun; ask again in a moment")]
     PeerAway,
+    #[error(transparent)]
+    NotAuthorized(#[from] NotAuthorized),
+    #[error(transparent)]
+    Metadata(#[from] MetadataFailed),
+    #[error(transparent)]
+    Queue(QueueError),
+}
+
+impl From<QueueError> for Problem {
+    fn from(error: QueueError) -> Self {
+        match error {
+            // The wallet's own words come through as they would to whoever asks it directly.
+            QueueError::Purse(PurseFailed::Wallet(failed)) => failed.into(),
+            QueueError::Purse(PurseFailed::Away(_) | PurseFailed::NotAuthorized(_))
+            | QueueError::Off
+            | QueueError::Unknown(_)
+            | QueueError::Refused { .. }
+            | QueueError::Linkage { .. }
+            | QueueError::Reused
+            | QueueError::OtherPayee(_)
+            | QueueError::Store(_) => Self::Queue(error),
+        }
+    }
 }
 
 impl Problem {
@@ -116,19 +142,33 @@ impl Problem {
             Self::Identity(error) => error.code(),
             Self::Delivery(error) => error.code(),
             Self::PeerAway => "SERVICE_PEER_AWAY",
+            Self::Queue(error) => error.code(),
+            Self::NotAuthorized(refused) => refused.code(),
+            Self::Metadata(failed) => failed.code(),
         }
     }
 
     /// What to do about it.
     pub(crate) const fn action(&self) -> Action {
         match self {
-            Self::Wire(_) | Self::Identity(IdentityError::UnknownKey(_) | IdentityError::BadKey(_)) => {
-                Action::FixRequest
-            }
+            Self::Wire(_)
+            | Self::NotAuthorized(_)
+            | Self::Identity(IdentityError::UnknownKey(_) | IdentityError::BadKey(_)) => Action::FixRequest,
             Self::Refused(refusal) => refusal.action(),
             Self::Books(error) => error.action(),
             Self::Delivery(error) => error.action(),
-            Self::NoRandomness(_) | Self::PeerAway | Self::Identity(_) => Action::RetryLater,
+            Self::Queue(error) => error.action(),
+            Self::NoRandomness(_) | Self::PeerAway | Self::Identity(_) | Self::Metadata(_) => Action::RetryLater,
+        }
+    }
+}
+
+impl From<WalletFailed> for Problem {
+    fn from(failed: WalletFailed) -> Self {
+        match failed {
+            WalletFailed::NotAuthorized(refused) => Self::NotAuthorized(refused),
+            WalletFailed::Refused(refusal) => Self::Refused(refusal),
+            WalletFailed::Metadata(failed) => Self::Metadata(failed),
         }
     }
 }
@@ -167,6 +207,12 @@ pub(crate) struct ErrorBody {
     open_holds: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<Vec<&'static str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<&'static str>,
 }
 
 impl From<&Problem> for ErrorBody {
@@ -182,15 +228,41 @@ impl From<&Problem> for ErrorBody {
             amount_cu: None,
             open_holds: None,
             state: None,
+            current: None,
+            expected: None,
+            check: None,
         };
         if let Problem::Refused(refusal) = problem {
             body.add_figures(refusal);
+        }
+        if let Problem::Queue(error) = problem {
+            body.add_states(error);
         }
         body
     }
 }
 
 impl ErrorBody {
+    fn add_states(&mut self, error: &QueueError) {
+        match error {
+            QueueError::Refused { refusal: queue::Refusal::InvalidState { current, expected }, .. } => {
+                self.current = Some(current.name());
+                self.expected = Some(expected.iter().map(|state| state.name()).collect());
+            }
+            QueueError::Refused { refusal: queue::Refusal::InvalidSplit { amount }, .. } => {
+                self.amount_cu = Some(Shown(*amount));
+            }
+            QueueError::Linkage { mismatch, .. } => self.check = Some(mismatch.name()),
+            QueueError::Refused { refusal: queue::Refusal::InvalidCause(_), .. }
+            | QueueError::Off
+            | QueueError::Unknown(_)
+            | QueueError::Reused
+            | QueueError::OtherPayee(_)
+            | QueueError::Purse(_)
+            | QueueError::Store(_) => {}
+        }
+    }
+
     const fn add_figures(&mut self, refusal: &Refusal) {
         match refusal {
             Refusal::InsufficientBalance { available, required } => {
@@ -221,6 +293,7 @@ impl ErrorBody {
             | Refusal::JournalFailed
             | Refusal::Stopping
             | Refusal::DatabaseUnavailable
+            | Refusal::Overtaken
             | Refusal::Unreadable(_) => {}
         }
     }

@@ -34,9 +34,9 @@ pub(crate) fn of_hash<K: IdKind>(prefix: &str, hash: &[u8; 32]) -> Id<K> {
 }
 
 fn with_digits<K: IdKind>(prefix: &str, number: u128) -> Id<K> {
-    let digit = |place: usize| char::from(DIGITS[(number >> (5 * place) & 31) as usize]);
-    let digits: String = (0..LENGTH).rev().map(digit).collect();
-    format!("{prefix}{digits}").parse().expect("a short prefix and 26 plain characters are an id")
+    let digit = |place: usize| DIGITS[(number >> (5 * place) & 31) as usize];
+    let text: Vec<u8> = prefix.bytes().chain((0..LENGTH).rev().map(digit)).collect();
+    Id::from_bytes(&text).expect("a short prefix and 26 plain characters are an id")
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! What goes over the wire: one JSON object in, one out. These are not the domain's types, and turn into them only here.
 //!
 //! # Invariants
-//! - Amounts and prices are canonical decimal strings, never JSON numbers; moments are RFC 3339 in UTC.
+//! - Amounts and prices are canonical decimal strings, never JSON numbers; moments are RFC 3339 in UTC. About escrows whole
+//!   numbers are taken as well, because the queue's guide sends them.
 //! - Unknown, missing and doubled fields are refused at the door, with a stable code, before anything is decided.
 
 pub(crate) mod answer;
 pub(crate) mod command;
 pub(crate) mod entry;
 pub(crate) mod error;
+pub(crate) mod escrows;
 pub(crate) mod ids;
 pub(crate) mod keys;
 pub(crate) mod limits;
@@ -15,6 +17,7 @@ pub(crate) mod object;
 pub(crate) mod obligations;
 pub(crate) mod parse;
 pub(crate) mod question;
+pub(crate) mod queue;
 pub(crate) mod time;
 
 use serde::{Serialize, Serializer};

@@ -23,6 +23,14 @@ pub(crate) fn amount(field: &'static str, value: &Value) -> Result<CreditUnit, W
     Err(WireError::Amount { field, why })
 }
 
+/// An amount of credits: a canonical decimal string, or a whole number of JSON, which loses no digits.
+pub(crate) fn amount_or_integer(field: &'static str, value: &Value) -> Result<CreditUnit, WireError> {
+    match value.as_u64() {
+        Some(whole) => amount(field, &Value::String(whole.to_string())),
+        None => amount(field, value),
+    }
+}
+
 /// A price in dollars per million tokens: a canonical decimal string.
 pub(crate) fn price(field: &'static str, value: &Value) -> Result<Price, WireError> {
     let why = match value.as_str().map(str::parse) {

@@ -9,23 +9,41 @@ const MILLIS_PER_DAY: u64 = 24 * 60 * 60 * 1_000;
 /// The last moment that four digits of a year can say: 9999-12-31T23:59:59.999Z.
 const LAST_MILLIS: u64 = 253_402_300_799_999;
 
+/// The bytes of a moment's text.
+const LENGTH: usize = 24;
+
 /// A moment as it is written on the wire: `2026-01-31T09:30:00.000Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment(pub(crate) Timestamp);
 
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Moment {
+    /// Its text, written by hand: every answer has several, and a formatter takes its time over padded numbers.
+    fn text(self) -> [u8; LENGTH] {
         let millis = self.0.millis().min(LAST_MILLIS);
         let (year, month, day) = date_of(millis / MILLIS_PER_DAY);
         let within = millis % MILLIS_PER_DAY;
         let (hour, minute, second) = (within / 3_600_000, within / 60_000 % 60, within / 1_000 % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", within % 1_000)
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        let numbers = [(0..4, year), (5..7, month), (8..10, day), (11..13, hour), (14..16, minute), (17..19, second)];
+        for (place, mut number) in numbers.into_iter().chain([(20..23, within % 1_000)]) {
+            for digit in text[place].iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        }
+        text
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(&self.text()).expect("digits and signs"))
     }
 }
 
 impl Serialize for Moment {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(std::str::from_utf8(&self.text()).expect("digits and signs"))
     }
 }
 

@@ -122,6 +122,10 @@ fn eight_at_once_cannot_spend_what_covers_one() {
             for refused in told.iter().take(7) {
                 refused.refused(402, code);
             }
+            // It holds the money, and may still be on its way to the gate.
+            while shop.calls().len() == calls {
+                thread::yield_now();
+            }
             shop.open_gate();
             assert_eq!(told.recv().unwrap().status, 200);
         });
@@ -190,6 +194,29 @@ fn more_than_was_held_is_never_charged() {
     for id in flagged {
         assert!(said.lines().any(|line| line.contains(&id) && line.contains("charged the hold")), "{id} {said}");
     }
+}
+
+#[test]
+fn a_prompt_is_charged_by_how_long_it_really_was_and_held_for_by_how_long_it_may_be() {
+    let shop = Shop::open();
+    let buyer = shop.buyer("100");
+    // Of words that are several tokens to us, and one to the upstream.
+    let ask = |words: usize| {
+        let text = vec!["incomprehensibilities"; words].join(" ");
+        let body = with(chat(&text), json!({ "model": "tiered", "max_tokens": 200 }));
+        let answer = buyer.ask(CHAT, &body, &[]);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let held = amount(&shop.charge(answer.id())["life"][0]["held_cu"]);
+        (held, amount(&json!(answer.header("x-holdfast-cost-cu"))))
+    };
+    let longest_answer = millionths(200 * 300);
+    let (held, cost) = ask(190);
+    assert!(held > longest_answer, "it could have been a long one: {held}");
+    assert_eq!(cost, millionths(190 * 100 + 190 * 100));
+    let (held, cost) = ask(210);
+    assert!(held >= cost && cost == millionths(210 * 200 + 200 * 300), "{held} {cost}");
+    let (held, _) = ask(1);
+    assert!(held < longest_answer, "no long prompt is possible: {held}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) const EMBEDDINGS: &str = "/v1/embeddings";
 
 /// In millionths of a credit a token: 250 of input, 125 cached, 1,000 of output, 2,000 of reasoning; `claude-x`: 300, 30
 /// cached, 375 to the cache, 1,500; embeddings: 2. `pair` has no price of its own: its targets are 100 and 200 of input,
-/// 300 and 400 of output.
+/// 300 and 400 of output. `tiered`: 100 of both, and 200 and 300 if the prompt is longer than 200 tokens.
 const PRICES: &str = r#"
 [models."gpt-4o"]
 input = "2.5"
@@ -47,6 +47,13 @@ output = "3"
 [models."second"]
 input = "2"
 output = "4"
+[models."tiered"]
+input = "1"
+output = "1"
+[[models."tiered".above]]
+input_tokens = 200
+input = "2"
+output = "3"
 "#;
 
 fn config(upstream: &str) -> String {
@@ -71,6 +78,9 @@ targets = [{{ provider = "claude", model = "mock" }}]
 [[models]]
 name = "text-embedding-3-small"
 targets = [{{ provider = "mock", model = "mock-embedding" }}]
+[[models]]
+name = "tiered"
+targets = [{{ provider = "mock", model = "mock" }}]
 [[models]]
 name = "pair"
 targets = [{{ provider = "mock", model = "first" }}, {{ provider = "mock", model = "second", priority = 1 }}]

@@ -16,6 +16,8 @@ struct Site {
     redis: RedisServer,
     peer: Peer,
     is_away: Arc<AtomicBool>,
+    /// Whether it says no for good once it is back.
+    refuses: Arc<AtomicBool>,
     /// What the peer has taken, in order; what it has taken once it knows.
     taken: Arc<Mutex<Vec<String>>>,
     _files: tempfile::TempDir,
@@ -26,11 +28,14 @@ impl Site {
         let files = tempfile::tempdir().unwrap();
         let redis = RedisServer::start(files.path(), Mode::Plain, settings).unwrap();
         let is_away = Arc::new(AtomicBool::new(true));
-        let taken = Arc::new(Mutex::new(Vec::new()));
-        let (away, book) = (Arc::clone(&is_away), Arc::clone(&taken));
+        let (taken, refuses) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (away, no, book) = (Arc::clone(&is_away), Arc::clone(&refuses), Arc::clone(&taken));
         let peer = Peer::answering(move |told, _| {
             if away.load(Ordering::SeqCst) {
                 return status(503);
+            }
+            if no.load(Ordering::SeqCst) {
+                return status(422);
             }
             let (mut taken, id) = (book.lock().unwrap(), told.id().to_owned());
             if taken.contains(&id) {
@@ -39,7 +44,7 @@ impl Site {
             taken.push(id);
             status(200)
         });
-        Self { world: World::with_alice(), redis, peer, is_away, taken, _files: files }
+        Self { world: World::with_alice(), redis, peer, is_away, refuses, taken, _files: files }
     }
 
     /// A server that gives nothing up while the peer is away.
@@ -54,6 +59,13 @@ impl Site {
         ];
         let all: Vec<(&str, &str)> = usual.iter().chain(settings).copied().collect();
         serve(&self.world, &self.peer.url, &all)
+    }
+
+    /// Waits until so many wait in a Redis that keeps them, and the server says so.
+    fn await_stored(&self, server: &Server, many: usize) {
+        let there = format!(":{many}\r\n");
+        until(|| self.ask("ZCARD finn:hounfour:dlq:pending"), |count| *count == there);
+        until(|| billing(server), |billing| billing["dlq_pending"] == many && billing["dlq_durable"] == true);
     }
 
     /// What Redis answers.
@@ -71,19 +83,21 @@ impl Site {
     }
 
     /// Waits until all of `charges` are acknowledged, and looks whether the peer took each once, for what it cost.
-    fn assert_settled(&self, server: Server, charges: &[String]) {
+    /// What the server said.
+    fn assert_settled(&self, server: Server, charges: &[String]) -> String {
         let mut client = server.client();
         for id in charges {
             becomes(&mut client, id, "FINALIZE_ACKED");
         }
         until(|| billing(&server), |billing| billing["dlq_size"] == 0 && billing["dlq_durable"] == true);
-        server.stop();
+        let said = server.stop();
         let expected: BTreeSet<&String> = charges.iter().collect();
         let taken = self.taken.lock().unwrap();
         assert_eq!((taken.iter().collect(), taken.len()), (expected, charges.len()));
         assert!(self.peer.told(0).iter().all(|told| told.body["actual_cost_micro"] == "2500000"));
         let acks = self.world.journal().iter().filter(|entry| entry["kind"] == "billing_finalize_ack").count();
         assert_eq!(acks, charges.len(), "one word of the journal's for each");
+        said
     }
 }
 
@@ -94,11 +108,6 @@ fn charge_many(client: &mut Client, name: &str, many: usize) -> Vec<String> {
         charge(client, id);
     }
     ids
-}
-
-/// Waits until so many wait in a Redis that keeps them.
-fn await_stored(server: &Server, many: usize) {
-    until(|| billing(server), |billing| billing["dlq_pending"] == many && billing["dlq_durable"] == true);
 }
 
 /// Waits until `/health` says whether what waits is durable, and whether the log of Redis is on.
@@ -112,7 +121,7 @@ fn what_is_in_redis_when_the_program_is_killed_is_told_after_the_next_start() {
     let site = Site::new(&[]);
     let server = site.serve(&[("HOLDFAST_PEER_CIRCUIT_FAILURES", "1"), ("HOLDFAST_PEER_CIRCUIT_REST_MS", "1000")]);
     let charges = charge_many(&mut server.client(), "kept", 20);
-    await_stored(&server, 20);
+    site.await_stored(&server, 20);
     // Killed when it has nothing in hand: a lease would have to run out first, which takes a minute.
     let stopped = || {
         server.signal(Signal::STOP);
@@ -135,7 +144,7 @@ fn charges_go_on_while_redis_is_dead_and_none_is_lost() {
     let server = site.serve(&[]);
     let mut client = server.client();
     let before = charge_many(&mut client, "before", 5);
-    await_stored(&server, 5);
+    site.await_stored(&server, 5);
     site.redis.kill();
     let meanwhile = charge_many(&mut client, "meanwhile", 5);
     let said = await_said(&server, false, &Value::Null);
@@ -149,7 +158,8 @@ fn charges_go_on_while_redis_is_dead_and_none_is_lost() {
         becomes(&mut client, id, "FINALIZE_ACKED");
     }
     site.redis.start_again().unwrap();
-    site.assert_settled(server, &[before, meanwhile].concat());
+    let said = site.assert_settled(server, &[before, meanwhile].concat());
+    assert!(said.contains("[billing-finalize] DLQ store degraded: redis→memory (reason="), "{said}");
 }
 
 #[test]
@@ -158,7 +168,7 @@ fn health_does_not_wait_for_a_redis_that_hangs() {
     let server = site.serve(&[]);
     let mut client = server.client();
     let before = charge_many(&mut client, "before", 3);
-    await_stored(&server, 3);
+    site.await_stored(&server, 3);
     site.signal(Signal::STOP);
     let said = billing(&server);
     assert_eq!((&said["dlq_size"], &said["dlq_aof_verified"]), (&Value::Null, &Value::Null), "{said}");
@@ -175,11 +185,38 @@ fn what_an_emptied_redis_has_lost_is_put_again_from_the_journal() {
     let site = Site::new(&[]);
     let server = site.serve(&[]);
     let charges = charge_many(&mut server.client(), "owed", 10);
-    await_stored(&server, 10);
+    site.await_stored(&server, 10);
+    assert_eq!(billing(&server)["dlq_losses"], 0);
     assert_eq!(site.ask("FLUSHALL"), "+OK\r\n");
-    await_stored(&server, 10);
+    assert_eq!(billing(&server)["dlq_pending"], 10, "the journal owes them whatever Redis has");
+    until(|| billing(&server), |billing| billing["dlq_losses"] == 1);
+    site.await_stored(&server, 10);
     site.call_back_the_peer();
-    site.assert_settled(server, &charges);
+    let said = site.assert_settled(server, &charges);
+    assert!(
+        said.contains("[billing-finalize] DLQ STORE LOSS: redis does not have reservation_id=owed-0 any more"),
+        "{said}"
+    );
+    assert!(said.contains("[billing-finalize] DLQ replay: replayed="), "{said}");
+}
+
+#[test]
+fn dead_letters_that_redis_has_lost_are_tried_once_more_and_are_listed_again() {
+    let site = Site::new(&[]);
+    let server = site.serve(&[]);
+    site.refuses.store(true, Ordering::SeqCst);
+    let charges = charge_many(&mut server.client(), "owed", 3);
+    site.call_back_the_peer();
+    let are_dead = |billing: &Value| (&billing["dlq_pending"], &billing["dlq_dead"]) == (&json!(0), &json!(3));
+    until(|| billing(&server), are_dead);
+    assert_eq!(site.ask("FLUSHALL"), "+OK\r\n");
+    assert_eq!(billing(&server)["dlq_dead"], 3, "the journal knows them whatever Redis has");
+    until(|| site.ask("ZCARD finn:hounfour:dlq:dead"), |dead| dead == ":3\r\n");
+    until(|| billing(&server), |billing| are_dead(billing) && billing["dlq_losses"] == 1);
+    site.refuses.store(false, Ordering::SeqCst);
+    assert_eq!(site.ask("FLUSHALL"), "+OK\r\n");
+    let said = site.assert_settled(server, &charges);
+    assert!(said.contains("DLQ STORE LOSS: redis does not have the dead letter reservation_id=owed-0"), "{said}");
 }
 
 #[test]
@@ -190,6 +227,8 @@ fn what_a_redis_has_lost_a_part_of_is_told_all_the_same() {
         let server = site.serve(&settings);
         let charges = charge_many(&mut server.client(), "owed", 5);
         until(|| billing(&server), |billing| billing["circuit"] == "open" && billing["dlq_pending"] == 5);
+        // The journal owes them before Redis has them all, and the one that was told is leased until it was given back.
+        until(|| site.ask("ZCARD finn:hounfour:dlq:schedule"), |due| due == ":5\r\n");
         assert_eq!(site.ask(&format!("DEL finn:hounfour:dlq:{lost}")), ":1\r\n", "{lost}");
         site.call_back_the_peer();
         site.assert_settled(server, &charges);
@@ -205,13 +244,13 @@ fn a_redis_that_takes_nothing_is_not_durable_until_it_does_again() {
         let server = site.serve(&[]);
         let mut client = server.client();
         let before = charge_many(&mut client, "before", 5);
-        await_stored(&server, 5);
+        site.await_stored(&server, 5);
         assert_eq!(site.ask(spoil), "+OK\r\n");
         let meanwhile = charge_many(&mut client, "meanwhile", 5);
         await_said(&server, false, &Value::Null);
         assert_eq!(state(&mut client, "meanwhile-4"), "FINALIZE_PENDING");
         assert_eq!(site.ask(mend), "+OK\r\n");
-        await_stored(&server, 10);
+        site.await_stored(&server, 10);
         site.call_back_the_peer();
         site.assert_settled(server, &[before, meanwhile].concat());
     }
@@ -229,7 +268,8 @@ fn a_redis_that_drops_what_does_not_fit_is_not_called_durable_and_loses_no_charg
     until(|| site.ask("DBSIZE"), |size| size == ":0\r\n");
     assert_eq!(site.ask("CONFIG SET maxmemory 0"), "+OK\r\n");
     assert_eq!(site.ask("CONFIG SET maxmemory-policy noeviction"), "+OK\r\n");
-    await_stored(&server, 10);
+    until(|| billing(&server), |billing| billing["dlq_losses"].as_u64() > Some(0));
+    site.await_stored(&server, 10);
     site.call_back_the_peer();
     site.assert_settled(server, &charges);
 }
@@ -252,7 +292,7 @@ fn what_was_taken_back_before_the_peer_came_is_not_told_from_redis_either() {
     let server = site.serve(&[]);
     let mut client = server.client();
     let mut charges = charge_many(&mut client, "owed", 4);
-    await_stored(&server, 4);
+    site.await_stored(&server, 4);
     let mistake = charges.remove(2);
     client.ok(json!({ "op": "void", "id": mistake, "reason": "by mistake" }));
     // What is in hand at this moment may be told yet; after a start, what the journal says is known before anything is.

@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 /// A database with the books, and nodes with directories of their own.
-struct Site {
-    outbox: Outbox,
-    worlds: Vec<World>,
+pub(crate) struct Site {
+    pub(crate) outbox: Outbox,
+    pub(crate) worlds: Vec<World>,
 }
 
 impl Site {
-    fn new(nodes: usize) -> Self {
+    pub(crate) fn new(nodes: usize) -> Self {
         let worlds: Vec<World> = (0..nodes).map(|_| World::new()).collect();
         Self { outbox: Outbox::new(&worlds[0]), worlds }
     }
@@ -27,19 +27,33 @@ impl Site {
             ("HOLDFAST_DATABASE_URL", url.as_str()),
             ("HOLDFAST_PEER_CIRCUIT_FAILURES", "1"),
             ("HOLDFAST_PEER_CIRCUIT_REST_MS", "1000"),
+            // However long a busy machine takes: what is only not answered is not given up within a test.
+            ("HOLDFAST_PEER_RETRY_AGE_MIN_S", "600"),
         ];
         match peer {
             Some(peer) => serve(world, peer, &settings),
-            None => {
-                let mut command = world.command(&["serve"]);
-                command.envs(settings);
-                world.serve_with(command)
-            }
+            None => self.serve_so(node, &settings[1..]),
         }
+    }
+
+    /// A server without a peer, with these settings.
+    pub(crate) fn serve_so(&self, node: usize, settings: &[(&str, &str)]) -> Server {
+        let world = &self.worlds[node];
+        let mut command = world.command(&["serve"]);
+        command.env("HOLDFAST_DATABASE_URL", self.outbox.url()).envs(settings.iter().copied());
+        world.serve_with(command)
+    }
+
+    /// What a command on a node's directory says, with the books in the database.
+    pub(crate) fn command(&self, node: usize, words: &[&str]) -> Value {
+        let mut command = self.worlds[node].command(&[&["--json"], words].concat());
+        let output = command.env("HOLDFAST_DATABASE_URL", self.outbox.url()).output().unwrap();
+        assert!(output.status.success(), "{words:?} {output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 }
 
-fn funds() -> Value {
+pub(crate) fn funds() -> Value {
     json!({ "op": "mint", "account_id": "alice", "amount_cu": "1000", "reason": "funds", "key": "m1" })
 }
 
@@ -49,7 +63,7 @@ fn balance(server: &Server, account: &str) -> (String, String) {
     (text("available_cu"), text("held_cu"))
 }
 
-fn health(server: &Server) -> Value {
+pub(crate) fn health(server: &Server) -> Value {
     reqwest::blocking::get(format!("{}/health", server.url())).unwrap().json().unwrap()
 }
 
@@ -129,6 +143,41 @@ fn what_the_peer_refuses_is_a_dead_letter_of_all_nodes_and_a_void_is_not_told() 
     becomes(&mut one.client(), "refused", "FINALIZE_ACKED");
     one.client().ok(json!({ "op": "void", "id": "refused", "reason": "a mistake" }));
     assert_eq!(peer.book().rows["refused"].applied, 1);
+}
+
+#[test]
+fn what_a_node_without_a_peer_charges_is_told_by_one_that_has_a_peer() {
+    let site = Site::new(2);
+    let peer = Peer::good();
+    let alone = site.serve(0, None);
+    alone.client().ok(funds());
+    charge(&mut alone.client(), "c1");
+    let telling = site.serve(1, Some(&peer.url));
+    becomes(&mut alone.client(), "c1", "FINALIZE_ACKED");
+    assert_eq!(peer.told(1)[0].id(), "c1");
+    telling.stop();
+}
+
+#[test]
+fn a_kill_before_or_after_a_commit_leaves_all_of_it_or_nothing() {
+    let site = Site::new(2);
+    let other = site.serve(1, None);
+    other.client().ok(funds());
+    let reserve = |id: &str| json!({ "op": "reserve", "account_id": "alice", "request_id": id, "amount_cu": "5" });
+    for (name, there) in [("ledger.before_admit", false), ("ledger.after_commit", true)] {
+        let mut command = site.worlds[0].command(&["serve"]);
+        let killed = [("HOLDFAST_DATABASE_URL", site.outbox.url()), ("HOLDFAST_FAILPOINT", format!("{name}:1"))];
+        let server = site.worlds[0].serve_with({
+            command.envs(killed);
+            command
+        });
+        let id = name.replace('.', "-");
+        assert!(server.client().try_ask(&reserve(&id)).is_none(), "{name}: it was killed before it could answer");
+        server.wait();
+        let again = other.client().ok(reserve(&id));
+        assert_eq!(again["outcome"], if there { "replayed" } else { "applied" }, "{name}");
+    }
+    assert_eq!(balance(&other, "alice"), ("990".to_owned(), "10".to_owned()));
 }
 
 #[test]

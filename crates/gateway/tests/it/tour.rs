@@ -1,13 +1,13 @@
-//! The README's tour, as it stands there.
+//! The tours of the README and of the queue's page, as they stand there.
 
 use crate::world::{BINARY, SEGMENT_BYTES};
 use std::path::Path;
 use std::process::Command;
 
-#[test]
-fn the_tour_of_the_readme_works_when_pasted() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
-    let (_, after) = readme.split_once("<!-- tour -->\n```sh\n").unwrap();
+/// Pastes the tour of a page into a shell in an empty directory; what it says.
+fn pasted(page: &str) -> String {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page)).unwrap();
+    let (_, after) = text.split_once("<!-- tour -->\n```sh\n").unwrap();
     let (script, _) = after.split_once("\n```\n").unwrap();
     let home = tempfile::tempdir().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -24,7 +24,23 @@ fn the_tour_of_the_readme_works_when_pasted() {
     let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{stdout}\n{stderr}");
     assert_eq!(stderr, "");
-    for said in ["replayed", "FINALIZE_PENDING", "sound: every frame", "escrow_settle", "67.5"] {
-        assert!(stdout.contains(said), "{said} is not in {stdout}");
+    stdout
+}
+
+#[test]
+fn the_tour_of_the_readme_works_when_pasted() {
+    let said = pasted("README.md");
+    for expected in ["replayed", "FINALIZE_PENDING", "sound: every frame", "escrow_settle", "67.5"] {
+        assert!(said.contains(expected), "{expected} is not in {said}");
     }
+}
+
+#[test]
+fn the_tour_of_the_queue_works_when_pasted() {
+    let said = pasted("docs/queue.md");
+    for expected in ["\"status\":\"in_progress\"", "performance_completed", "quality_issue", "admin_cancelled"] {
+        assert!(said.contains(expected), "{expected} is not in {said}");
+    }
+    // 10 earned, 6 of 10 earned, 10 given back.
+    assert!(said.contains("\"earned\":\"16\"") && said.contains("\"available\":\"84\""), "{said}");
 }

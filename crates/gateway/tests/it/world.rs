@@ -65,7 +65,12 @@ impl World {
     }
 
     pub(crate) fn run(&self, words: &[&str]) -> Run {
-        let output = self.command(words).output().unwrap();
+        self.run_with(words, &[])
+    }
+
+    /// The same with settings of its own.
+    fn run_with(&self, words: &[&str], settings: &[(&str, &str)]) -> Run {
+        let output = self.command(words).envs(settings.iter().copied()).output().unwrap();
         Run {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),
@@ -75,7 +80,12 @@ impl World {
 
     /// What a command prints that must succeed and complain of nothing.
     pub(crate) fn ok(&self, words: &[&str]) -> String {
-        let run = self.run(words);
+        self.ok_with(words, &[])
+    }
+
+    /// The same with settings of its own.
+    pub(crate) fn ok_with(&self, words: &[&str], settings: &[(&str, &str)]) -> String {
+        let run = self.run_with(words, settings);
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{words:?}: {run:?}");
         run.stdout
     }

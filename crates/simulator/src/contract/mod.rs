@@ -2,3 +2,4 @@
 
 pub mod ledger;
 pub mod obligations;
+pub mod queue;

@@ -72,9 +72,9 @@ impl Site {
         };
         let config = configure(&options.directory, &peer.url, &place)?;
         let data = options.directory.join("data");
-        let operator = Operator { program: options.holdfast.clone(), data: data.clone() };
+        let operator = Operator::of(options.holdfast.clone(), data.clone());
         let stderr = options.directory.join("stderr.txt");
-        let launch = Launch { program: options.holdfast.clone(), data, config, stderr, failpoint: None };
+        let launch = Launch::new(options.holdfast.clone(), data, config, stderr);
         let gateway = Some(launch.start()?);
         let minted = MINTED.parse().map_err(|_| OutsideError::answered("the mint", "an amount that is none"))?;
         for account in Plan::accounts() {

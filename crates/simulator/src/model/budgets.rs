@@ -1,6 +1,6 @@
 //! What budgets have used, counted anew from the whole history each time: slow, and hard to get wrong.
 
-use super::{Model, No, unit, units};
+use super::{AMOUNT_MAX, Model, No, unit, units};
 use holdfast_domain::budget::{OverBudget, Used, Window};
 use holdfast_domain::charge::Event as ChargeEvent;
 use holdfast_domain::{Budget, BudgetId, ChargeId, CreditUnit, Event};
@@ -38,6 +38,27 @@ impl Model {
         (today, total)
     }
 
+    /// Whether what is used stays an amount in every name that the event's charge counts against, if it changes what its owner
+    /// can spend by `available`. Several owners may spend in one name, so that it can have used more than any of them can have.
+    pub(super) fn usage_stays_in_range(&self, event: &Event, available: i128, now: u64) -> bool {
+        let ever: i128 = self.history.iter().map(|past| past.available.abs()).sum();
+        let Event::Charge { id, event, .. } = event else { return true };
+        if available == 0 || ever + available.abs() <= AMOUNT_MAX {
+            return true;
+        }
+        let (limits, reserved) = if let ChargeEvent::Reserved { budgets, .. } = event {
+            (budgets.as_slice(), now / DAY_MS)
+        } else {
+            self.limits_of(*id)
+        };
+        let in_range = |used: i128| (0..=AMOUNT_MAX).contains(&used);
+        limits.iter().all(|limit| {
+            let (today, total) = self.used(limit.id, now / DAY_MS);
+            let counts_today = available < 0 || reserved == now / DAY_MS;
+            in_range(total - available) && in_range(if counts_today { today - available } else { today })
+        })
+    }
+
     /// Refuses `amount` more, if one of the limits would be passed.
     pub(super) fn check_limits(&self, limits: &[Budget], amount: CreditUnit, now: u64) -> Result<(), No> {
         for Budget { id, per_day, in_total } in limits {
@@ -46,7 +67,7 @@ impl Model {
                 if let Some(limit) = *limit
                     && used + units(amount) > units(limit)
                 {
-                    let over = OverBudget { id: *id, limit, used: unit(used), window };
+                    let over = Box::new(OverBudget { id: *id, limit, used: unit(used), window });
                     return Err(Refusal::BudgetExceeded { over, required: amount }.into());
                 }
             }

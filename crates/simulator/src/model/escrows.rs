@@ -2,8 +2,8 @@
 //! partial.
 
 use super::{Draft, Life, Model, Moves, No, invalid_amount, units};
-use holdfast_domain::escrow::{Command, Escrowed, Event as EscrowEvent, Hold, State};
-use holdfast_domain::{CreditUnit, EscrowId, Event, OwnerId};
+use holdfast_domain::escrow::{Command, Escrowed, Event as EscrowEvent, Hold, Ruling, State};
+use holdfast_domain::{CreditUnit, EscrowId, Event, OwnerId, Timestamp};
 use holdfast_engine::Refusal;
 
 /// An escrow, open or closed.
@@ -17,7 +17,7 @@ pub(crate) struct EscrowRow {
 }
 
 impl Model {
-    pub(super) fn hold(&self, id: EscrowId, hold: &Hold) -> Result<Draft, No> {
+    pub(super) fn hold(&self, id: EscrowId, hold: &Hold, now: Timestamp) -> Result<Draft, No> {
         if self.escrows.contains_key(&id) {
             return Err(Refusal::KeyReused.into());
         }
@@ -28,10 +28,16 @@ impl Model {
         let amount = units(hold.amount);
         let row = EscrowRow { owner: hold.owner, amount: hold.amount, state: State::Held, last: 0 };
         let moves = Moves { available: -amount, escrowed: amount, ..Moves::default() };
-        Ok(draft(id, row, EscrowEvent::Held(Escrowed { amount: hold.amount, feature: hold.feature }), moves))
+        let escrowed = Escrowed { amount: hold.amount, feature: hold.feature, held_at: now };
+        Ok(draft(id, row, (EscrowEvent::Held(escrowed), None), moves))
     }
 
-    pub(super) fn move_escrow(&self, id: EscrowId, command: Command, has_key: bool) -> Result<Draft, No> {
+    pub(super) fn move_escrow(
+        &self,
+        id: EscrowId,
+        (command, ruling): (Command, Option<Ruling>),
+        has_key: bool,
+    ) -> Result<Draft, No> {
         let row = *self.escrows.get(&id).ok_or(Refusal::UnknownEscrow)?;
         let amount = units(row.amount);
         if row.state != State::Held {
@@ -43,12 +49,12 @@ impl Model {
             Command::Settle { payee } => {
                 let moves = Moves { escrowed: -amount, payee: Some((payee, amount)), ..Moves::default() };
                 let event = EscrowEvent::Settled { payee, amount: row.amount };
-                Ok(draft(id, EscrowRow { state: State::Settled, ..row }, event, moves))
+                Ok(draft(id, EscrowRow { state: State::Settled, ..row }, (event, ruling), moves))
             }
             Command::Refund => {
                 let moves = Moves { escrowed: -amount, available: amount, ..Moves::default() };
                 let event = EscrowEvent::Refunded { amount: row.amount };
-                Ok(draft(id, EscrowRow { state: State::Refunded, ..row }, event, moves))
+                Ok(draft(id, EscrowRow { state: State::Refunded, ..row }, (event, ruling), moves))
             }
             Command::PartialSettle { payee, settle, refund } => {
                 if units(settle) + units(refund) != amount {
@@ -61,13 +67,13 @@ impl Model {
                     ..Moves::default()
                 };
                 let event = EscrowEvent::PartiallySettled { payee, settled: settle, refunded: refund };
-                Ok(draft(id, EscrowRow { state: State::Partial, ..row }, event, moves))
+                Ok(draft(id, EscrowRow { state: State::Partial, ..row }, (event, ruling), moves))
             }
         }
     }
 }
 
-fn draft(id: EscrowId, row: EscrowRow, event: EscrowEvent, moves: Moves) -> Draft {
+fn draft(id: EscrowId, row: EscrowRow, (event, ruling): (EscrowEvent, Option<Ruling>), moves: Moves) -> Draft {
     let owner = row.owner;
-    Draft { owner, event: Event::Escrow { id, owner, event }, life: Life::Escrow(id, row), moves }
+    Draft { owner, event: Event::Escrow { id, owner, event, ruling }, life: Life::Escrow(id, row), moves }
 }

@@ -208,8 +208,10 @@ impl Model {
             }),
             Command::Reserve { charge, reserve } => self.reserve(*charge, reserve, now),
             Command::Charge { charge, command } => self.move_charge(*charge, command, now),
-            Command::Hold { escrow, hold } => self.hold(*escrow, hold),
-            Command::Escrow { escrow, command } => self.move_escrow(*escrow, *command, request.key.is_some()),
+            Command::Hold { escrow, hold } => self.hold(*escrow, hold, Timestamp::from_millis(now)),
+            Command::Escrow { escrow, command, ruling } => {
+                self.move_escrow(*escrow, (*command, *ruling), request.key.is_some())
+            }
         }
     }
 
@@ -240,7 +242,10 @@ impl Model {
         let in_range = |balance: i128| (0..=AMOUNT_MAX).contains(&balance);
         let guarded = [owner.available, owner.held, payee.map_or(0, |(_, _, row)| row.balance)];
         let open = [system.revenue, system.treasury, system.escrowed];
-        if !guarded.into_iter().all(in_range) || !open.into_iter().all(|balance| i64::try_from(balance).is_ok()) {
+        if !guarded.into_iter().all(in_range)
+            || !open.into_iter().all(|balance| i64::try_from(balance).is_ok())
+            || !self.usage_stays_in_range(&event, moves.available, now)
+        {
             return Err(invalid_amount());
         }
         let undo = Undo {

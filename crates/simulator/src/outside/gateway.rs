@@ -11,7 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
+const ENDED_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// What a gateway says whose database does not answer.
+const DATABASE_AWAY: &str = "error[DATABASE_UNREACHABLE]";
 
 /// What is started.
 #[derive(Debug, Clone)]
@@ -26,6 +29,19 @@ pub struct Launch {
     pub stderr: PathBuf,
     /// `name:n` of a failpoint that kills it.
     pub failpoint: Option<String>,
+    /// Further words, and another `--listen` if they name one.
+    pub arguments: Vec<String>,
+    /// Further settings.
+    pub environment: Vec<(String, String)>,
+}
+
+/// How a start went.
+#[derive(Debug)]
+pub enum Started {
+    /// It serves.
+    Serving(Gateway),
+    /// Its failpoint killed it before.
+    Killed,
 }
 
 /// A running gateway. Dropping it kills it.
@@ -38,14 +54,45 @@ pub struct Gateway {
 }
 
 impl Launch {
+    /// `serve` on any free port, with nothing else said.
+    #[must_use]
+    pub const fn new(program: PathBuf, data: PathBuf, config: PathBuf, stderr: PathBuf) -> Self {
+        Self { program, data, config, stderr, failpoint: None, arguments: Vec::new(), environment: Vec::new() }
+    }
+
     /// Starts it and waits until it serves.
     ///
     /// # Errors
     /// If it does not come to that.
     pub fn start(&self) -> Result<Gateway, OutsideError> {
+        match self.try_start()? {
+            Started::Serving(gateway) => Ok(gateway),
+            Started::Killed => Err(OutsideError::answered("a gateway that does not start", "killed at its start")),
+        }
+    }
+
+    /// Starts it and waits until it serves, or is killed by its failpoint on the way. One that ends because its database does
+    /// not answer yet is started again, as a supervisor would: a busy disk keeps a database waiting for seconds.
+    ///
+    /// # Errors
+    /// If neither comes.
+    pub fn try_start(&self) -> Result<Started, OutsideError> {
+        let began = Instant::now();
+        loop {
+            match self.start_once() {
+                Err(failed) if began.elapsed() < READY_WITHIN && failed.to_string().contains(DATABASE_AWAY) => {}
+                started => return started,
+            }
+        }
+    }
+
+    fn start_once(&self) -> Result<Started, OutsideError> {
         let mut command = Command::new(&self.program);
-        command.args(["serve", "--listen", "127.0.0.1:0"]).arg("--data").arg(&self.data);
-        command.arg("--config").arg(&self.config);
+        command.arg("serve").arg("--data").arg(&self.data).arg("--config").arg(&self.config);
+        if !self.arguments.iter().any(|word| word == "--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
         // The upstream takes any key, but a provider must have one.
         command.env("UPSTREAM_KEY", "test").env_remove("HOLDFAST_FAILPOINT");
         command.envs(self.failpoint.iter().map(|failpoint| ("HOLDFAST_FAILPOINT", failpoint)));
@@ -67,11 +114,16 @@ impl Launch {
         match told.recv_timeout(READY_WITHIN) {
             Ok(url) => gateway.url = url,
             Err(_) => {
+                // Its output ends right before it does.
+                let was_killed = self.failpoint.is_some() && gateway.wait_killed(ENDED_WITHIN).is_ok();
                 gateway.kill();
+                if was_killed {
+                    return Ok(Started::Killed);
+                }
                 return Err(OutsideError::answered("a gateway that does not start", gateway.said()));
             }
         }
-        Ok(gateway)
+        Ok(Started::Serving(gateway))
     }
 }
 

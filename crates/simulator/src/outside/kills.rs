@@ -1,15 +1,18 @@
 //! The real gateway, killed at every step of a paid request, and its books afterwards.
 //!
 //! One data directory lives through all rounds. In each, clients ask until a failpoint has killed the gateway; it is started
-//! again, and then every request is judged ([`judge`]) and asked once more under the same idempotency key. The last row kills
-//! it from outside, right after the last of many answers was read.
+//! again, and then every request is judged ([`judge`]) and asked once more under the same idempotency key. Each failpoint is
+//! tried at every door ([`door`]) and in conversations ([`talk`]). The last row kills it from outside, right after the last of
+//! many answers was read.
 //!
 //! # Invariants
 //! - After every round the account has what was minted less the charges of all rounds, and no open hold; the journal is sound.
 //! - What is asked follows from the seed; what happens at the same time does not.
 
 mod ask;
+mod door;
 mod judge;
+mod talk;
 mod tally;
 
 pub use tally::{Row, Table};
@@ -24,16 +27,17 @@ use super::wire::Client;
 use crate::rng::Rng;
 use crate::upstream::{self, Call, Progress, Running};
 use ask::{Asked, Desk, Kind, Plan, Seen, ask_all, plans, script};
+use door::{CLAUDE, Door, MODEL};
 use holdfast_domain::{CreditUnit, CreditsPerUsd};
 use holdfast_journal::failpoint;
-use judge::{Repeat, audit, judge, judge_repeat};
+use judge::{Repeat, audit, judge, judge_repeat, lives};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use talk::{MISSING, Told, prompts, talk_all};
 
 const ACCOUNT: &str = "kills";
-const MODEL: &str = "mock";
 /// Dollars per million tokens: a token costs a hundredth of a credit, or two.
 const PRICES: [&str; 2] = ["100", "200"];
 const MINTED: &str = "1000000";
@@ -43,9 +47,6 @@ const BATCH: usize = 8;
 const BATCHES_MAX: usize = 40;
 /// How many answers are read before the kill from outside.
 const ANSWERS: usize = 100;
-const ANSWERS_ROUNDS: u64 = 3;
-/// Long streams take seconds, so there are few.
-const NOTED_ROUNDS: u64 = 3;
 const WITHIN: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -65,20 +66,23 @@ pub struct Options {
 /// How a gateway is killed, and what is asked of it before.
 #[derive(Debug, Clone, Copy)]
 enum Blow {
-    /// At a random passing.
-    Failpoint(&'static str),
+    /// At a random passing, by what is asked at one door.
+    Failpoint(&'static str, Door),
+    /// At a random passing, by conversations.
+    Talking(&'static str),
     /// In streams so long that the gateway has noted what it delivered.
-    Noted,
+    Noted(Door),
     /// From outside, when all answers have been read.
-    AfterAnswers,
+    AfterAnswers(Door),
 }
 
 impl Blow {
     fn name(self) -> String {
         match self {
-            Self::Failpoint(name) => name.to_owned(),
-            Self::Noted => "inference.mid_stream, noted".to_owned(),
-            Self::AfterAnswers => format!("kill -9 after {ANSWERS} answers"),
+            Self::Failpoint(name, door) => format!("{name}, {door}"),
+            Self::Talking(name) => format!("{name}, talking"),
+            Self::Noted(door) => format!("inference.mid_stream, noted, {door}"),
+            Self::AfterAnswers(door) => format!("kill -9 after {ANSWERS} answers, {door}"),
         }
     }
 }
@@ -90,19 +94,36 @@ impl Blow {
 pub async fn run(options: &Options) -> Result<Table, OutsideError> {
     let mut site = Site::new(options).await?;
     let mut table = Table::default();
-    let failpoints = failpoint::INFERENCE.iter().map(|name| (Blow::Failpoint(name), options.rounds));
-    let others =
-        [(Blow::Noted, options.rounds.min(NOTED_ROUNDS)), (Blow::AfterAnswers, options.rounds.min(ANSWERS_ROUNDS))];
-    for (blow, rounds) in failpoints.chain(others) {
+    for (blow, rounds) in blows(options.rounds) {
         let mut row = Row::new(blow.name());
         for number in 0..rounds {
             let prefix = format!("{}-{}-{number}", options.seed, table.rows.len());
-            site.round(blow, &prefix, &mut row).await?;
+            match blow {
+                Blow::Talking(name) => site.round_of_talk(name, &mut row).await?,
+                Blow::Failpoint(..) | Blow::Noted(_) | Blow::AfterAnswers(_) => {
+                    site.round(blow, &prefix, &mut row).await?;
+                }
+            }
         }
         table.rows.push(row);
     }
     table.whole.extend(site.audit()?);
     Ok(table)
+}
+
+/// Every way to kill, and how often: so many rounds at each failpoint, shared by the ways to come there.
+fn blows(rounds: u64) -> Vec<(Blow, u64)> {
+    let ways = Door::ALL.len() as u64 + 1;
+    let share = rounds.div_ceil(ways);
+    let mut blows = Vec::new();
+    for name in failpoint::INFERENCE {
+        blows.extend(Door::ALL.map(|door| (Blow::Failpoint(name, door), share)));
+        blows.push((Blow::Talking(name), share));
+    }
+    // Long streams take seconds, so there are few.
+    blows.extend(Door::ALL.map(|door| (Blow::Noted(door), rounds.min(1))));
+    blows.extend(Door::ALL.map(|door| (Blow::AfterAnswers(door), rounds.min(1))));
+    blows
 }
 
 /// The data directory, the upstream, and what is known of them.
@@ -123,9 +144,9 @@ impl Site {
         let upstream = running.map_err(OutsideError::io("start the upstream"))?;
         let config = configure(&options.directory, &upstream.url)?;
         let data = options.directory.join("data");
-        let operator = Operator { program: options.holdfast.clone(), data: data.clone() };
+        let operator = Operator::of(options.holdfast.clone(), data.clone());
         let stderr = options.directory.join("stderr.txt");
-        let launch = Launch { program: options.holdfast.clone(), data, config, stderr, failpoint: None };
+        let launch = Launch::new(options.holdfast.clone(), data, config, stderr);
         let [input, output] = PRICES.map(str::parse);
         let unpriced = |_| OutsideError::answered("the tariff", "a price that is none");
         let tariff = Tariff {
@@ -146,9 +167,10 @@ impl Site {
     async fn round(&mut self, blow: Blow, prefix: &str, row: &mut Row) -> Result<(), OutsideError> {
         self.control("DELETE", "/__calls", "").await?;
         let asked = match blow {
-            Blow::Failpoint(name) => self.until_killed(name, prefix).await?,
-            Blow::Noted => self.noted(prefix).await?,
-            Blow::AfterAnswers => self.after_answers(prefix, row).await?,
+            Blow::Failpoint(name, door) => self.until_killed(name, door, prefix).await?,
+            Blow::Noted(door) => self.noted(door, prefix).await?,
+            Blow::AfterAnswers(door) => self.after_answers(door, prefix, row).await?,
+            Blow::Talking(_) => return Ok(()),
         };
         self.control("DELETE", "/__script", "").await?;
         let gateway = self.launch.start()?;
@@ -163,7 +185,7 @@ impl Site {
             row.count(before.get(key));
             row.faults.extend(wrong.map(|wrong| format!("{key} ({:?}, {:?}): {wrong}", asked.plan.kind, asked.seen)));
         }
-        self.check_account(&mut client, before.values(), row).await?;
+        self.check_account(&mut client, sum(self.charged, before.values())?, row).await?;
 
         self.control("DELETE", "/__calls", "").await?;
         let again = ask_all(&desk, asked.into_iter().map(|asked| asked.plan).collect(), BATCH).await?;
@@ -176,14 +198,68 @@ impl Site {
             let wrong = judge_repeat(&repeat, &self.tariff);
             row.faults.extend(wrong.map(|wrong| format!("{key}, again: {wrong}")));
         }
-        self.check_account(&mut client, after.values(), row).await?;
         self.charged = sum(self.charged, after.values())?;
+        self.check_account(&mut client, self.charged, row).await?;
         self.operator.verify()?;
         row.rounds += 1;
         Ok(())
     }
+
+    /// One kill in conversations, one restart, conversations that all come to their end, and all that is checked then.
+    async fn round_of_talk(&mut self, name: &str, row: &mut Row) -> Result<(), OutsideError> {
+        self.control("DELETE", "/__calls", "").await?;
+        let known = self.operator.journal()?.len();
+        let mut told = self.talk_until_killed(name).await?;
+        let gateway = self.launch.start()?;
+        let again = talk_all(&self.desk(&gateway), prompts(&mut self.rng, 2, 2, 0)).await?;
+        let ended = again.iter().filter(|told| matches!(told, Told::Ended { .. })).count();
+        if ended < again.len() {
+            row.faults.push(format!("{name}: after the restart {ended} of {} prompts were answered", again.len()));
+        }
+        told.extend(again);
+        row.requests += told.len() as u64;
+        let calls = self.calls_ended().await?;
+        let entries = self.operator.journal()?;
+        let (lives, faults) = lives(entries.get(known..).unwrap_or_default());
+        row.faults.extend(faults);
+        row.faults.extend(talk::judge(&told, &calls, &lives, &self.tariff));
+        for life in lives.values() {
+            row.count_life(life.charged, life.commits);
+        }
+        let charged = lives.values().try_fold(self.charged, |sum, life| sum.checked_add(life.charged));
+        self.charged = charged.map_err(|_| OutsideError::answered("the books", "charges that cannot be added up"))?;
+        let mut client = Client::new(&gateway.url);
+        self.check_account(&mut client, self.charged, row).await?;
+        self.operator.verify()?;
+        row.rounds += 1;
+        Ok(())
+    }
+
+    /// Talks until a failpoint has killed the gateway.
+    async fn talk_until_killed(&mut self, name: &str) -> Result<Vec<Told>, OutsideError> {
+        let (most, failing) = match name {
+            "inference.mid_stream" => (60, 10),
+            "inference.before_release" => (6, 50),
+            _ => (6, 10),
+        };
+        let passing = self.rng.between(1, most);
+        let mut gateway = self.start_armed(name, passing)?;
+        let mut all = Vec::new();
+        for _ in 0..BATCHES_MAX {
+            let callers = self.rng.pick(&[1, 2, 4]).unwrap_or(1);
+            let conversations = prompts(&mut self.rng, callers, BATCH / callers, failing);
+            let told = talk_all(&self.desk(&gateway), conversations).await?;
+            let is_over = told.contains(&Told::Cut);
+            all.extend(told);
+            if is_over {
+                return gateway.wait_killed(WITHIN).map(|()| all);
+            }
+        }
+        Err(OutsideError::answered("the gateway", format!("was not killed by {name} within {} prompts", all.len())))
+    }
+
     /// Asks until a failpoint has killed the gateway.
-    async fn until_killed(&mut self, name: &str, prefix: &str) -> Result<Vec<Asked>, OutsideError> {
+    async fn until_killed(&mut self, name: &str, door: Door, prefix: &str) -> Result<Vec<Asked>, OutsideError> {
         let (most, weights) = match name {
             "inference.mid_stream" => (30, [1, 2, 2, 1, 1]),
             "inference.before_release" => (6, [1, 1, 1, 4, 1]),
@@ -193,7 +269,7 @@ impl Site {
         let mut gateway = self.start_armed(name, passing)?;
         let mut all = Vec::new();
         for number in 0..BATCHES_MAX {
-            let plans = plans(&mut self.rng, &format!("{prefix}-{number}"), BATCH, weights);
+            let plans = plans(&mut self.rng, door, &format!("{prefix}-{number}"), BATCH, weights);
             let width = self.rng.pick(&[1, 2, 4, BATCH]).unwrap_or(1);
             self.control("POST", "/__script", &script(&plans)).await?;
             let asked = ask_all(&self.desk(&gateway), plans, width).await?;
@@ -209,11 +285,11 @@ impl Site {
     }
 
     /// Has the gateway killed in long streams.
-    async fn noted(&mut self, prefix: &str) -> Result<Vec<Asked>, OutsideError> {
+    async fn noted(&mut self, door: Door, prefix: &str) -> Result<Vec<Asked>, OutsideError> {
         const STREAMS: u64 = 4;
         // A note is made after 3 s, which is 25 of 40 pieces.
         let mut gateway = self.start_armed("inference.mid_stream", STREAMS * 35)?;
-        let plan = |number| Plan { key: format!("{prefix}-{number}"), kind: Kind::Slow, words: 40 };
+        let plan = |number| Plan { key: format!("{prefix}-{number}"), door, kind: Kind::Slow, words: 40 };
         let plans: Vec<Plan> = (0..STREAMS).map(plan).collect();
         self.control("POST", "/__script", &script(&plans)).await?;
         let asked = ask_all(&self.desk(&gateway), plans, BATCH).await?;
@@ -221,10 +297,10 @@ impl Site {
     }
 
     /// Kills the gateway when the last of its answers has been read.
-    async fn after_answers(&mut self, prefix: &str, row: &mut Row) -> Result<Vec<Asked>, OutsideError> {
+    async fn after_answers(&mut self, door: Door, prefix: &str, row: &mut Row) -> Result<Vec<Asked>, OutsideError> {
         const WIDTH: usize = 10;
         let mut gateway = self.launch.start()?;
-        let mut plans = plans(&mut self.rng, prefix, ANSWERS, [1, 0, 0, 0, 0]);
+        let mut plans = plans(&mut self.rng, door, prefix, ANSWERS, [1, 0, 0, 0, 0]);
         for plan in plans.iter_mut().step_by(2) {
             plan.kind = Kind::Stream;
         }
@@ -242,7 +318,7 @@ impl Site {
     }
 
     fn desk(&self, gateway: &Gateway) -> Desk {
-        Desk { url: gateway.url.clone(), api_key: self.api_key.clone(), model: MODEL.to_owned() }
+        Desk { url: gateway.url.clone(), api_key: self.api_key.clone() }
     }
 
     async fn control(&self, method: &str, path: &str, body: &str) -> Result<(), OutsideError> {
@@ -276,13 +352,7 @@ impl Site {
     }
 
     /// The balance is what was minted less all charges, and nothing is held.
-    async fn check_account<'a>(
-        &self,
-        client: &mut Client,
-        of_round: impl Iterator<Item = &'a Booked>,
-        row: &mut Row,
-    ) -> Result<(), OutsideError> {
-        let charged = sum(self.charged, of_round)?;
+    async fn check_account(&self, client: &mut Client, charged: CreditUnit, row: &mut Row) -> Result<(), OutsideError> {
         let expected = self.minted.checked_sub(charged);
         let expected = expected.map_err(|_| OutsideError::answered("the books", "more charged than minted"))?;
         let over_http = books::balance(client, &self.api_key).await?;
@@ -309,12 +379,18 @@ impl Site {
 /// Writes the configuration and the prices.
 fn configure(directory: &Path, upstream_url: &str) -> Result<PathBuf, OutsideError> {
     let [input, output] = PRICES;
-    let prices = format!("[models.\"{MODEL}\"]\ninput = \"{input}\"\noutput = \"{output}\"\n");
-    let config = format!(
+    let models = [(MODEL, "upstream", MODEL), (MISSING, "upstream", "no-such-model"), (CLAUDE, "claude", CLAUDE)];
+    let price = |name: &str| format!("[models.\"{name}\"]\ninput = \"{input}\"\noutput = \"{output}\"\n");
+    let prices = models.map(|(name, ..)| price(name)).concat();
+    let providers = format!(
         "prices = \"prices.toml\"\n\n[providers.upstream]\nkind = \"openai\"\nbase_url = \"{upstream_url}/v1\"\n\
-         key_env = \"UPSTREAM_KEY\"\n\n[[models]]\nname = \"{MODEL}\"\n\
-         targets = [{{ provider = \"upstream\", model = \"{MODEL}\" }}]\n"
+         key_env = \"UPSTREAM_KEY\"\nresponses = \"native\"\n\n[providers.claude]\nkind = \"anthropic\"\n\
+         base_url = \"{upstream_url}\"\nkey_env = \"UPSTREAM_KEY\"\n\n"
     );
+    let model = |(name, provider, target): (&str, &str, &str)| {
+        format!("[[models]]\nname = \"{name}\"\ntargets = [{{ provider = \"{provider}\", model = \"{target}\" }}]\n")
+    };
+    let config = providers + &models.map(model).concat();
     let path = directory.join("holdfast.toml");
     let written = fs::write(directory.join("prices.toml"), prices).and_then(|()| fs::write(&path, config));
     written.map_err(OutsideError::io("write the configuration"))?;

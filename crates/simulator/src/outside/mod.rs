@@ -10,6 +10,7 @@ pub mod hangups;
 pub mod kills;
 pub mod money;
 pub mod operator;
+pub mod queue_kills;
 pub mod tariff;
 pub mod wire;
 

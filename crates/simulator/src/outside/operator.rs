@@ -14,9 +14,30 @@ pub struct Operator {
     pub program: PathBuf,
     /// `--data`.
     pub data: PathBuf,
+    /// `HOLDFAST_DATABASE_URL`, if the books are in one.
+    pub database: Option<String>,
 }
 
 impl Operator {
+    /// Of books in a data directory.
+    #[must_use]
+    pub const fn of(program: PathBuf, data: PathBuf) -> Self {
+        Self { program, data, database: None }
+    }
+
+    /// A copy of books in a database, as a journal in this directory. Both ends compare what they have.
+    ///
+    /// # Errors
+    /// If one of them finds something wrong.
+    pub fn copy_to(&self, data: PathBuf) -> Result<Self, OutsideError> {
+        let file = data.with_extension("jsonl");
+        let (file_name, url) = (file.display().to_string(), self.database.clone().unwrap_or_default());
+        self.said(&["export", &file_name, "--database-url", &url])?;
+        let copy = Self::of(self.program.clone(), data);
+        copy.run(&["import", &file_name, "--without-peer"])?;
+        Ok(copy)
+    }
+
     /// Credits an account.
     ///
     /// # Errors
@@ -34,6 +55,19 @@ impl Operator {
         key_in(&said).ok_or_else(|| OutsideError::answered("keys new", "no key in its JSON"))
     }
 
+    /// A bearer token of a service, good for five minutes.
+    ///
+    /// # Errors
+    /// If the command is refused or prints none.
+    pub fn service_token(&self, subject: &str) -> Result<String, OutsideError> {
+        let said = self.run(&["token", "--role", "service", "--sub", subject, "--ttl", "5m", "--json"])?;
+        let value: Value = serde_json::from_str(said.trim()).unwrap_or_default();
+        value["token"]
+            .as_str()
+            .map(str::to_owned)
+            .ok_or_else(|| OutsideError::answered("token", "no token in its JSON"))
+    }
+
     /// How many holds of an account are open, and what it can spend.
     ///
     /// # Errors
@@ -43,6 +77,14 @@ impl Operator {
         let value: Value = serde_json::from_str(said.trim()).unwrap_or_default();
         let available = value["available_cu"].as_str().and_then(|text| text.parse().ok());
         value["open_holds"].as_u64().zip(available).ok_or_else(|| OutsideError::answered("accounts show", said))
+    }
+
+    /// Has the database made ready.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub fn migrate(&self) -> Result<(), OutsideError> {
+        self.said(&["migrate"]).map(drop)
     }
 
     /// Has every byte and every balance of the journal checked, from its files.
@@ -100,8 +142,15 @@ impl Operator {
     }
 
     fn run(&self, arguments: &[&str]) -> Result<String, OutsideError> {
+        let data = self.data.display().to_string();
+        self.said(&[arguments, &["--data", &data]].concat())
+    }
+
+    /// What a command says that is told everything by its words.
+    fn said(&self, arguments: &[&str]) -> Result<String, OutsideError> {
         let mut command = Command::new(&self.program);
-        command.args(arguments).arg("--data").arg(&self.data).stdin(Stdio::null());
+        command.args(arguments).stdin(Stdio::null());
+        command.envs(self.database.iter().map(|url| ("HOLDFAST_DATABASE_URL", url)));
         let output = command.output().map_err(OutsideError::io(format!("run {}", self.program.display())))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

@@ -184,7 +184,7 @@ fn take(state: &State, tag: Option<&str>) -> Option<Behaviour> {
 }
 
 fn request_id(headers: &HeaderMap) -> Option<String> {
-    let names = ["x-holdfast-request-id", "x-request-id", "idempotency-key"];
+    let names = ["x-holdfast-request-id", "x-client-request-id", "x-request-id", "idempotency-key"];
     names.iter().find_map(|name| Some(headers.get(*name)?.to_str().ok()?.to_owned()))
 }
 

@@ -2,6 +2,7 @@
 
 mod journal;
 pub(crate) mod ledgers;
+mod queues;
 mod shared;
 
 use crate::postgres_world::Outbox;
@@ -107,7 +108,7 @@ async fn the_ledgers_suite_catches_every_planted_fault() {
 async fn obligations_in_postgresql() {
     let outbox = Outbox::new().await;
     obligations::all(&Arc::new(outbox.store())).await.unwrap();
-    let left = "SELECT count(*) FROM holdfast.payment_outbox_queue UNION ALL SELECT count(*) FROM holdfast.payment_outbox_dead_letters";
+    let left = "SELECT count(*) FROM holdfast.payment_outbox_pending UNION ALL SELECT count(*) FROM holdfast.payment_outbox_dead_letters";
     assert_eq!(outbox.ask(left).await, [["0"], ["0"]]);
     assert_eq!(
         outbox.ask("SELECT note, resolved_by FROM holdfast.payment_outbox_resolutions").await,

@@ -318,9 +318,16 @@ async fn inv_3_a_second_finalize_is_idempotent_and_nothing_is_billed_twice() {
 /// integer, and no floating-point operations in the settlement path.
 #[tokio::test(flavor = "multi_thread")]
 async fn inv_4_the_peer_is_told_the_cost_of_the_charge_to_the_last_digit_and_never_another() {
+    let directory = temp_dir();
+    let redis = RedisServer::start(directory.path(), Mode::Plain, &[]).unwrap();
+    costs_stay(memory()).await;
+    costs_stay(Arc::new(redis_at(&redis.url()))).await;
+}
+
+async fn costs_stay(store: Arc<impl ObligationStore>) {
     // At first it takes nothing, so that all of them wait.
     let peer = Peer::start(Options { mix: failing(), fair_after: u64::MAX, ..Options::hostile(5) }).unwrap();
-    let (store, obligations) = (memory(), obligations(5));
+    let obligations = obligations(5);
     store.put(&obligations).await.unwrap();
     let delivering = Delivering::start(&store, &peer, "one", schedule(400, 400));
     let mut rng = Rng::new(5);
@@ -345,12 +352,24 @@ async fn inv_4_the_peer_is_told_the_cost_of_the_charge_to_the_last_digit_and_nev
 /// kept. A claim lock prevents duplicate replay by several instances.
 #[tokio::test(flavor = "multi_thread")]
 async fn inv_5_every_obligation_is_tried_a_bounded_number_of_times_by_however_many_dispatchers() {
+    let directory = temp_dir();
+    let redis = RedisServer::start(directory.path(), Mode::Plain, &[]).unwrap();
+    let in_redis = || Arc::new(redis_at(&redis.url()));
+    let one = memory();
+    tries_are_bounded([Arc::clone(&one), one]).await;
+    tries_are_bounded([in_redis(), in_redis()]).await;
+}
+
+/// A dispatcher for each of the doors to one store.
+async fn tries_are_bounded<S: ObligationStore>(doors: [Arc<S>; 2]) {
     let peer = Peer::start(Options { seed: 6, mix: failing(), ..Options::honest() }).unwrap();
-    let (store, obligations, schedule) = (memory(), obligations(6), schedule(2, 3));
+    let (obligations, schedule) = (obligations(6), schedule(2, 3));
+    let [store, other] = &doors;
     store.put(&obligations).await.unwrap();
     let attempts_max = schedule.attempts_max() as u64;
-    let both = ["one", "two"].map(|name| Delivering::start(&store, &peer, name, schedule.clone()));
-    until(&*store, |count| count == Count { pending: 0, dead: CASES }).await;
+    let both = [(store, "one"), (other, "two")];
+    let both = both.map(|(store, name)| Delivering::start(store, &peer, name, schedule.clone()));
+    until(&**store, |count| count == Count { pending: 0, dead: CASES }).await;
     for delivering in both {
         delivering.stop().await;
     }

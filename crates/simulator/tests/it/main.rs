@@ -13,6 +13,7 @@ mod planted;
 mod postgres_faults;
 mod postgres_nodes;
 mod postgres_world;
+mod queue_crashes;
 mod redis_faults;
 mod redis_leases;
 mod redis_world;

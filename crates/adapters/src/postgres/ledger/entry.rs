@@ -1,6 +1,8 @@
-//! What was decided, in the database's own types: see `sql/0010_ledger_admit.sql`.
+//! What was decided, in the database's own types: see `sql/0010_ledger_admit.sql` and `sql/0016_ledger_rounds.sql`.
 
 use super::Settles;
+use super::place::Place as RowPlace;
+use super::rows::{End, First};
 use crate::obligations::{late_id, line, same};
 use holdfast_domain::delivery::{Obligation, Part};
 use holdfast_domain::{ChargeId, Event, ObligationId, Place, Postings};
@@ -10,6 +12,8 @@ use holdfast_journal::JournalId;
 use postgres_types::ToSql;
 use std::collections::{BTreeMap, HashMap};
 
+/// How many offsets a page of an owner's history has at least. What is read by pages relies on it.
+pub(super) const PAGE: u64 = 32;
 /// The first link of every owner's chain.
 pub(super) const NO_CHAIN: [u8; 32] = [0; 32];
 
@@ -34,9 +38,10 @@ pub(super) struct EntryRow {
 }
 
 #[derive(Debug, ToSql)]
-#[postgres(name = "ledger_new_owner")]
+#[postgres(name = "ledger_moved_owner")]
 pub(super) struct OwnerRow {
     owner: String,
+    place: Option<RowPlace>,
     seen: i64,
     available: i64,
     held: i64,
@@ -49,6 +54,8 @@ pub(super) struct OwnerRow {
     last_offset: i64,
     last_at: i64,
     chain: Vec<u8>,
+    records: Vec<i64>,
+    turns: bool,
 }
 
 #[derive(Debug, ToSql)]
@@ -100,7 +107,10 @@ pub(super) struct ObligationRow {
 pub(super) struct Admission {
     pub(super) entries: Vec<EntryRow>,
     pub(super) owners: Vec<OwnerRow>,
-    pub(super) lives: Vec<LifeRow>,
+    /// Whether the page of any owner is full.
+    pub(super) turns: bool,
+    pub(super) begun: Vec<LifeRow>,
+    pub(super) moved: Vec<LifeRow>,
     pub(super) payees: Vec<PayeeRow>,
     pub(super) budgets: Vec<BudgetRow>,
     pub(super) obligations: Vec<ObligationRow>,
@@ -125,14 +135,9 @@ struct Sums {
 }
 
 impl Admission {
-    /// What is to be admitted, with what is owed by it if there is a peer. `chains` are the ends of the owners' chains when they
-    /// were loaded.
-    pub(super) fn of(
-        decided: &Decided,
-        mut chains: HashMap<String, Vec<u8>>,
-        ledger: Ledger,
-    ) -> Result<Self, NotSayable> {
-        let mut sums = Sums::begin(decided, &mut chains)?;
+    /// What is to be admitted, with what is owed by it if there is a peer. `ends` are how the owners ended when they were loaded.
+    pub(super) fn of(decided: &Decided, mut ends: HashMap<String, End>, ledger: Ledger) -> Result<Self, NotSayable> {
+        let mut sums = Sums::begin(decided, &mut ends)?;
         let mut admission = Self::default();
         for entry in &decided.entries {
             admission.entries.push(sums.add(entry)?);
@@ -145,9 +150,16 @@ impl Admission {
             admission.budgets.push(BudgetRow::of(budget, last)?);
         }
         admission.owners = sums.owners.into_values().collect();
-        admission.lives = sums.lives.into_values().collect();
+        admission.turns = admission.owners.iter().any(|owner| owner.turns);
+        (admission.begun, admission.moved) = sums.lives.into_values().partition(|life| life.seen == 0);
         admission.payees = sums.payees.into_values().collect();
         Ok(admission)
+    }
+
+    /// How it begins, if there is anything in it.
+    pub(super) fn first(&self) -> Option<First> {
+        let first = self.entries.first()?;
+        Some(First { offset: first.entry_offset.cast_unsigned(), chain: first.chain.clone() })
     }
 }
 
@@ -168,12 +180,12 @@ fn add(sum: &mut i64, more: i64) -> Result<(), NotSayable> {
 }
 
 impl Sums {
-    fn begin(decided: &Decided, chains: &mut HashMap<String, Vec<u8>>) -> Result<Self, NotSayable> {
+    fn begin(decided: &Decided, ends: &mut HashMap<String, End>) -> Result<Self, NotSayable> {
         let mut sums = Self { owners: BTreeMap::new(), lives: BTreeMap::new(), payees: BTreeMap::new() };
         for (owner, last) in &decided.owners {
             let name = owner.to_string();
-            let chain = chains.remove(&name).unwrap_or_else(|| NO_CHAIN.to_vec());
-            sums.owners.insert(name.clone(), OwnerRow::nothing(name, signed(*last)?, chain));
+            let end = ends.remove(&name);
+            sums.owners.insert(name.clone(), OwnerRow::nothing(name, signed(*last)?, end));
         }
         for (payee, last) in &decided.payees {
             let name = payee.to_string();
@@ -244,9 +256,12 @@ impl EntryRow {
 }
 
 impl OwnerRow {
-    const fn nothing(owner: String, seen: i64, chain: Vec<u8>) -> Self {
+    fn nothing(owner: String, seen: i64, end: Option<End>) -> Self {
+        let turns = end.as_ref().is_some_and(|end| end.recent >= PAGE);
+        let (place, chain) = end.map_or((None, NO_CHAIN.to_vec()), |end| (Some(end.place), end.chain));
         Self {
             owner,
+            place,
             seen,
             available: 0,
             held: 0,
@@ -259,6 +274,8 @@ impl OwnerRow {
             last_offset: 0,
             last_at: 0,
             chain,
+            records: Vec::new(),
+            turns,
         }
     }
 
@@ -272,6 +289,7 @@ impl OwnerRow {
         self.opens += opens;
         self.entries += 1;
         (self.last_offset, self.last_at) = (entry.entry_offset, entry.at);
+        self.records.push(entry.entry_offset);
         self.chain.clone_from(&entry.chain);
         Ok(())
     }

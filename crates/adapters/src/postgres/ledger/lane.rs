@@ -6,18 +6,19 @@
 //! # Invariants
 //! - Whoever is answered that it was done, it is durable.
 //! - A round whose end is not known is never taken for failed: the next one looks, under the same locks, whether it was admitted.
+//! - That others were in the way is said only of requests of which it is known that they were not done.
 
-use super::session::{Failed, Round, Session};
+use super::known::Plan;
+use super::session::{Doubt, Failed, Round, Session};
 use super::{Shared, Trouble};
 use crate::postgres::Database;
 use holdfast_engine::{Answer, Refusal, Request};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// The most requests of one round. More are taken only if one caller brings them together.
-const ROUND_MAX: usize = 1_000;
 /// How long the same requests are tried before their callers are told to ask again.
 const TRY_FOR: Duration = Duration::from_secs(20);
 /// The longest pause between two tries.
@@ -54,8 +55,10 @@ impl Job {
 /// A lane, until the ledger is dropped.
 pub(super) async fn run(shared: Arc<Shared>, database: Database) {
     let mut lane = Lane { shared, database, session: None };
-    while let Some(jobs) = lane.shared.take(ROUND_MAX).await {
+    while let Some(jobs) = lane.shared.take().await {
+        let count = jobs.iter().map(|job| job.requests().len()).sum();
         lane.serve(jobs).await;
+        lane.shared.deciding.fetch_sub(count, Ordering::Relaxed);
     }
 }
 
@@ -101,51 +104,74 @@ impl Lane {
     /// Tries until there is an answer, within bounds.
     async fn decide(&mut self, requests: &[&Request]) -> Served {
         let began = Instant::now();
-        let mut doubts: Vec<(u64, Vec<Answer>)> = Vec::new();
-        let mut tries = 0_u32;
+        let mut doubts: Vec<Doubt> = Vec::new();
+        let mut plan = self.shared.known().plan(requests);
+        let (mut tries, mut last) = (0_u32, Refusal::DatabaseUnavailable);
         while began.elapsed() < TRY_FOR {
-            match self.round(requests, &doubts).await {
-                Ok(Round::Answered { answers, owes }) => {
+            let round = self.round(requests, &plan, &doubts).await;
+            last = match &round {
+                Err(Failed::Overtaken) if doubts.is_empty() => Refusal::Overtaken,
+                Ok(_) | Err(_) => Refusal::DatabaseUnavailable,
+            };
+            match round {
+                Ok(Round::Answered { answers, decided, owes }) => {
+                    self.shared.known().learn(decided);
                     if owes {
                         self.shared.owes.notify_one();
                     }
                     return Served::Answers(answers);
                 }
-                Ok(Round::Admitted(offset)) => {
-                    let found = doubts.into_iter().find(|(doubt, _)| *doubt == offset);
-                    return found.map_or(Served::Refused, |(_, answers)| Served::Answers(answers));
+                Ok(Round::Admitted(first)) => {
+                    let found = doubts.into_iter().find(|doubt| doubt.first == first);
+                    return found.map_or(Served::Refused, |doubt| Served::Answers(doubt.answers));
                 }
-                Err(Failed::Overtaken) => self.shared.trouble(&Trouble::Overtaken),
+                Err(Failed::Short) => {
+                    self.asks(requests, &mut plan);
+                    continue;
+                }
+                Err(Failed::Overtaken) => {
+                    self.shared.known().doubt();
+                    self.shared.trouble(&Trouble::Overtaken);
+                }
                 Err(Failed::Refused(said)) => {
                     self.shared.trouble(&Trouble::Refused(said));
-                    return Served::Refused;
+                    // What may have been done is not tried apart, which would not know of it.
+                    if doubts.is_empty() {
+                        return Served::Refused;
+                    }
                 }
                 Err(Failed::Lost(said)) => {
                     self.session = None;
                     self.shared.trouble(&Trouble::Lost(said));
                 }
-                Err(Failed::InDoubt { offset, answers }) => {
+                Err(Failed::InDoubt(doubt)) => {
                     self.session = None;
-                    doubts.push((offset, answers));
+                    doubts.push(doubt);
                     self.shared.trouble(&Trouble::InDoubt);
                 }
             }
+            self.asks(requests, &mut plan);
             tokio::time::sleep(pause(tries)).await;
             tries += 1;
         }
-        Served::Answers(requests.iter().map(|_| Err(Refusal::DatabaseUnavailable)).collect())
+        Served::Answers(requests.iter().map(|_| Err(last.clone())).collect())
     }
 
-    async fn round(&mut self, requests: &[&Request], doubts: &[(u64, Vec<Answer>)]) -> Result<Round, Failed> {
+    /// Nothing is taken for known any more.
+    fn asks(&self, requests: &[&Request], plan: &mut Plan) {
+        self.shared.known().forget(plan);
+        *plan = Plan::ask(requests);
+    }
+
+    async fn round(&mut self, requests: &[&Request], plan: &Plan, doubts: &[Doubt]) -> Result<Round, Failed> {
         let session = match &mut self.session {
             Some(session) if !session.is_closed() => session,
             none => {
-                let connected = Session::connect(&self.database).await;
+                let connected = Session::connect_to_decide(&self.database).await;
                 none.insert(connected.map_err(|error| Failed::Lost(error.to_string()))?)
             }
         };
-        let in_doubt: Vec<i64> = doubts.iter().map(|(offset, _)| offset.cast_signed()).collect();
-        let round = session.round(requests, &in_doubt, self.shared.rules, &self.shared.time).await?;
+        let round = session.round(requests, plan, doubts, self.shared.rules, &self.shared.time).await?;
         self.shared.reached();
         Ok(round)
     }

@@ -4,14 +4,16 @@
 //!  submit ─▶ queue ─▶ lane: BEGIN, ledger_open ─▶ decided by the rules ─▶ ledger_admit, COMMIT ─▶ answers
 //! ```
 //!
-//! The rules are the embedded engine's ([`holdfast_engine::part`]); the tables and what they guard are in `sql/0008…0010`. Time is
-//! the database's, so that nodes need not agree on it ([`Time`]).
+//! The rules are the embedded engine's ([`holdfast_engine::part`]); the tables and what they guard are in `sql/0008…0010` and
+//! `sql/0016`. Time is the database's, so that nodes need not agree on it ([`Time`]).
 
 mod entry;
 mod expiry;
+mod known;
 mod lane;
 pub mod moving;
 mod owed;
+mod place;
 mod query;
 mod rows;
 mod session;
@@ -24,6 +26,7 @@ pub use time::Time;
 use super::{Database, DatabaseError};
 use holdfast_engine::part::{Part, Wanted};
 use holdfast_engine::{Answer, BATCH_MAX, Limits, Refusal, Request, View};
+use known::Known;
 use lane::Job;
 use rows::{Opened, names};
 use session::{Question, Session, Values};
@@ -35,6 +38,12 @@ use tokio_postgres::Row;
 
 /// How many lanes a node has, unless told otherwise. One decides while the others' commits are being synced.
 pub const LANES: usize = 3;
+/// The most requests of one round. More are taken only if one caller brings them together.
+const ROUND_MAX: usize = 1_000;
+/// So many requests are not divided among lanes: what a round costs by itself, they cost together.
+const ROUND_MIN: usize = 32;
+/// How often a lane lets others go first, at most.
+const GATHER_MAX: usize = 64;
 /// The most requests that wait.
 const WAITING_MAX: usize = 100_000;
 
@@ -105,6 +114,9 @@ struct Shared {
     /// Rung once for each job.
     bell: Notify,
     waiting: AtomicUsize,
+    /// Requests that lanes have taken.
+    deciding: AtomicUsize,
+    known: Mutex<Known>,
     stopping: AtomicBool,
     rules: Rules,
     time: Time,
@@ -140,6 +152,8 @@ impl PostgresLedger {
             queue: Mutex::default(),
             bell: Notify::new(),
             waiting: AtomicUsize::new(0),
+            deciding: AtomicUsize::new(0),
+            known: Mutex::default(),
             stopping: AtomicBool::new(false),
             rules,
             time,
@@ -261,6 +275,10 @@ impl Drop for PostgresLedger {
 }
 
 impl Shared {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn queue(&self) -> MutexGuard<'_, VecDeque<Job>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,11 +297,11 @@ impl Shared {
         Ok(())
     }
 
-    /// All that waits, up to `at_most` requests, or more if one caller brings them; `None` when there is nothing and nothing will
-    /// come.
-    async fn take(&self, at_most: usize) -> Option<Vec<Job>> {
+    /// A lane's share of all that waits, or more if one caller brings it; `None` when there is nothing and nothing will come.
+    async fn take(&self) -> Option<Vec<Job>> {
         loop {
-            let jobs = self.take_now(at_most);
+            self.gather().await;
+            let jobs = self.take_now(self.share());
             if !jobs.is_empty() {
                 return Some(jobs);
             }
@@ -292,6 +310,26 @@ impl Shared {
             }
             self.bell.notified().await;
         }
+    }
+
+    /// Callers who were answered together ask again together, and a round for the first of them costs almost what one for all does:
+    /// those who are about to ask are let go first.
+    async fn gather(&self) {
+        let mut before = 0;
+        for _ in 0..GATHER_MAX {
+            let waiting = self.waiting.load(Ordering::Relaxed);
+            if waiting == before {
+                return;
+            }
+            before = waiting;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// How much a lane takes, so that the lanes have as much to do as each other.
+    fn share(&self) -> usize {
+        let all = self.waiting.load(Ordering::Relaxed) + self.deciding.load(Ordering::Relaxed);
+        all.div_ceil(self.rules.lanes.max(1)).clamp(ROUND_MIN, ROUND_MAX)
     }
 
     fn take_now(&self, at_most: usize) -> Vec<Job> {
@@ -310,6 +348,7 @@ impl Shared {
             self.bell.notify_one();
         }
         self.waiting.fetch_sub(count, Ordering::Relaxed);
+        self.deciding.fetch_add(count, Ordering::Relaxed);
         jobs
     }
 

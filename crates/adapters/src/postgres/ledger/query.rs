@@ -1,10 +1,12 @@
 //! Questions over the whole of the books: sums, lists, histories. Answered by what is committed when they are asked.
 
 use super::PostgresLedger;
+use super::entry::{PAGE, life_name};
 use super::session::{Question, Values};
 use holdfast_domain::charge::{Charge, Hold};
-use holdfast_domain::{Account, Change, ChargeId, CreditUnit, Day, OwnerId, Span, Timestamp};
-use holdfast_engine::part::Wanted;
+use holdfast_domain::escrow::{Escrow, Escrowed};
+use holdfast_domain::{Account, Change, ChargeId, CreditUnit, Day, EscrowId, OwnerId, Span, Timestamp};
+use holdfast_engine::part::{LifeId, Wanted};
 use holdfast_engine::{Balance, Record, Refusal, Standing, Totals};
 use tokio_postgres::Row;
 
@@ -12,6 +14,17 @@ use tokio_postgres::Row;
 const LAST_MOMENT: i64 = i64::MAX;
 
 const OWNER: &str = "owner, available, held, open_holds, last_offset, entries";
+
+const OF_OWNER: &str = "SELECT entry.body \
+      FROM (SELECT unnest(recent) FROM holdfast.ledger_owners WHERE owner = $1 UNION ALL \
+            SELECT unnest(page.offsets) \
+              FROM (SELECT offsets FROM holdfast.ledger_histories \
+                     WHERE owner = $1 AND first_offset <= $2 AND first_at <= $3 ORDER BY first_offset DESC LIMIT $5) AS page) \
+           AS known (entry_offset) \
+      JOIN holdfast.ledger_entries AS entry USING (entry_offset) \
+     WHERE entry_offset <= $2 AND entry.at <= $3 ORDER BY entry_offset DESC LIMIT $4";
+const OF_PAYEE: &str = "SELECT body FROM holdfast.ledger_entries WHERE payee = $1 AND entry_offset <= $2 AND at <= $3 \
+                        ORDER BY entry_offset DESC LIMIT $4";
 
 /// Where in the order of entries a question is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +121,31 @@ impl PostgresLedger {
         .await?
     }
 
+    /// Open escrows and their owners in the order of their names, after a given one.
+    pub async fn open_escrows(
+        &self,
+        after: Option<EscrowId>,
+        at_most: usize,
+    ) -> Result<Vec<(EscrowId, OwnerId, Escrowed)>, Refusal> {
+        let sql = "SELECT substr(life, 3) FROM holdfast.ledger_lives \
+                   WHERE expires_at IS NULL AND held > 0 AND life > $1 ORDER BY life LIMIT $2";
+        let after = after.map_or_else(|| "e:".to_owned(), |after| life_name(LifeId::Escrow(after)));
+        let rows = self.rows(sql, &[&after, &limit(at_most)]).await?;
+        let ids: Vec<EscrowId> =
+            rows.iter().map(|row| text(row, 0)?.parse().map_err(|_| unreadable())).collect::<Result<_, _>>()?;
+        let wanted = Wanted { escrows: ids.clone(), ..Wanted::default() }.in_order();
+        self.look(&wanted, |view| {
+            let open = |id: EscrowId| match view.escrow(id) {
+                Ok(Some((Escrow::Held(escrowed), owner))) => Some(Ok((id, owner, escrowed))),
+                // It has ended in between.
+                Ok(Some(_) | None) => None,
+                Err(refusal) => Some(Err(refusal)),
+            };
+            ids.iter().filter_map(|id| open(*id)).collect()
+        })
+        .await?
+    }
+
     /// Entries of an owner's or a payee's history, newest first, up to a place in the order. `None` for accounts without one.
     pub async fn history(
         &self,
@@ -115,17 +153,17 @@ impl PostgresLedger {
         until: Until,
         at_most: usize,
     ) -> Result<Option<Vec<Record>>, Refusal> {
-        let (column, name) = match account {
-            Account::Available(owner) | Account::Held(owner) => ("owner", owner.to_string()),
-            Account::Payee(payee) => ("payee", payee.to_string()),
+        let (offset, at) = until.bounds();
+        let at_most = limit(at_most);
+        let rows = match account {
+            Account::Available(owner) | Account::Held(owner) => {
+                // One page may be cut by the bounds, and one may be short.
+                let pages = at_most / PAGE.cast_signed() + 3;
+                self.rows(OF_OWNER, &[&owner.to_string(), &offset, &at, &at_most, &pages]).await?
+            }
+            Account::Payee(payee) => self.rows(OF_PAYEE, &[&payee.to_string(), &offset, &at, &at_most]).await?,
             Account::Escrow(_) | Account::Revenue | Account::Treasury => return Ok(None),
         };
-        let (offset, at) = until.bounds();
-        let sql = format!(
-            "SELECT body FROM holdfast.ledger_entries WHERE {column} = $1 AND entry_offset <= $2 AND at <= $3 \
-             ORDER BY entry_offset DESC LIMIT $4"
-        );
-        let rows = self.rows(&sql, &[&name, &offset, &at, &limit(at_most)]).await?;
         rows.iter().map(record).collect::<Result<_, _>>().map(Some)
     }
 

@@ -1,7 +1,8 @@
-//! The rows of `ledger_look` and `ledger_open`: see `sql/0009_ledger_open.sql`.
+//! The rows of `ledger_look` and `ledger_open`: see `sql/0009_ledger_open.sql` and `sql/0017_ledger_doubt.sql`.
 
 use super::Time;
 use super::entry::life_name;
+use super::place::Place;
 use holdfast_domain::budget::Used;
 use holdfast_domain::{BudgetId, CreditUnit, Day, Event, Id, IdKind, OwnerId, Timestamp};
 use holdfast_engine::Record;
@@ -36,12 +37,28 @@ pub(super) fn names(wanted: &Wanted) -> Names {
 /// What was opened.
 pub(super) struct Opened {
     pub(super) rows: Rows,
-    /// The ends of the owners' chains.
-    pub(super) chains: HashMap<String, Vec<u8>>,
-    /// The first offset of an earlier batch that was admitted after all.
-    pub(super) done: Option<u64>,
-    /// How many owners, payees and budgets are locked.
-    locked: [u64; 3],
+    /// Where the owners are, and how they end.
+    pub(super) ends: HashMap<String, End>,
+    /// The first entries that are there of those that were in doubt, or others in their place.
+    pub(super) done: Vec<First>,
+}
+
+/// The first entry of a batch: where it is, and how its owner's chain goes on by it.
+///
+/// Where it is does not say whose it is: a database that crashed gives the offsets of batches that were not committed again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct First {
+    pub(super) offset: u64,
+    pub(super) chain: Vec<u8>,
+}
+
+/// Where an owner's row is, and how the owner's history ends.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) place: Place,
+    pub(super) chain: Vec<u8>,
+    /// How many offsets are on the page that is being written.
+    pub(super) recent: u64,
 }
 
 impl Opened {
@@ -57,9 +74,8 @@ impl Opened {
                 now: Timestamp::EPOCH,
                 first_offset: 0,
             },
-            chains: HashMap::new(),
-            done: None,
-            locked: [0; 3],
+            ends: HashMap::new(),
+            done: Vec::new(),
         };
         for row in rows {
             opened.add(row)?;
@@ -68,13 +84,10 @@ impl Opened {
         Some(opened)
     }
 
-    /// Whether all that came is locked, and the owner and the budgets of every life came with it. What was made while the locks
-    /// were waited for came without.
+    /// Whether the owner and the budgets of every life came with it. A life that was made while the locks were waited for came
+    /// without.
     pub(super) fn is_whole(&self) -> bool {
-        let Rows { owners, payees, budgets, lives, .. } = &self.rows;
-        if self.locked != [owners.len(), payees.len(), budgets.len()].map(|count| count as u64) {
-            return false;
-        }
+        let Rows { owners, budgets, lives, .. } = &self.rows;
         if lives.is_empty() {
             return true;
         }
@@ -91,8 +104,11 @@ impl Opened {
         let body: Option<&[u8]> = row.try_get(3).ok()?;
         let rows = &mut self.rows;
         match (what, numbers.as_slice()) {
-            ("owner", [available, held, open_holds, last, entries, last_at]) => {
-                self.chains.insert(name.to_owned(), body?.to_vec());
+            ("owner", [available, held, open_holds, last, entries, last_at, locked @ ..]) => {
+                if let [recent] = locked {
+                    let end = End { place: row.try_get(4).ok()?, chain: body?.to_vec(), recent: *recent };
+                    self.ends.insert(name.to_owned(), end);
+                }
                 rows.owners.push(OwnerRow {
                     id: name.parse().ok()?,
                     available: CreditUnit::new(*available).ok()?,
@@ -115,9 +131,8 @@ impl Opened {
             ("life", [_]) => rows.lives.push(Record::decode(body?)?),
             ("key", [_]) => rows.keyed.push(Record::decode(body?)?),
             ("moment", [moment]) => rows.now = Timestamp::from_millis(*moment),
-            ("block", [first]) => rows.first_offset = *first,
-            ("locked", [owners, payees, budgets]) => self.locked = [*owners, *payees, *budgets],
-            ("done", [offset]) => self.done = Some(*offset),
+            ("block", [first, moment]) => (rows.first_offset, rows.now) = (*first, Timestamp::from_millis(*moment)),
+            ("done", [offset]) => self.done.push(First { offset: *offset, chain: body?.to_vec() }),
             (_, _) => return None,
         }
         Some(())

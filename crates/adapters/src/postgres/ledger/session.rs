@@ -1,10 +1,11 @@
 //! One connection that decides: a round opens what its requests look at, decides them, and has what came of it admitted.
 
 use super::entry::{Admission, Ledger};
-use super::rows::{Opened, names};
+use super::known::Plan;
+use super::rows::{First, Opened, names};
 use super::{Rules, Time};
 use crate::postgres::{Database, DatabaseError};
-use holdfast_engine::part::{Part, Wanted};
+use holdfast_engine::part::{Decided, Part, Wanted};
 use holdfast_engine::{Answer, Request};
 use holdfast_journal::failpoint;
 use std::time::Duration;
@@ -18,6 +19,9 @@ use tokio_postgres::{Client, Error, Row, Statement};
 const BOUNDS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '6s'; \
                       SET idle_in_transaction_session_timeout = '3s'; \
                       SET default_transaction_isolation = 'read committed'";
+/// What is asked by name or by place is found so, however small a table was when it was last looked at, and planned once.
+pub(super) const PLANS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+                                SET jit = off; SET plan_cache_mode = force_generic_plan";
 /// How long a connection may take to be made.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How long an answer may take by our own clock: longer than the database's bounds, for when there is no database any more.
@@ -41,11 +45,13 @@ pub(super) enum Round {
     Answered {
         /// In order.
         answers: Vec<Answer>,
+        /// What was admitted.
+        decided: Decided,
         /// Whether the peer is owed something by it.
         owes: bool,
     },
-    /// The batch that begins at this offset was admitted after all, in an earlier round.
-    Admitted(u64),
+    /// The batch that begins with this was admitted after all, in an earlier round.
+    Admitted(First),
 }
 
 /// Why a round came to nothing.
@@ -53,18 +59,31 @@ pub(super) enum Round {
 pub(super) enum Failed {
     /// Somebody else was there at the same moment. Nothing was done; the next round will see what they did.
     Overtaken,
+    /// Not all was asked for that the answers rest on. Nothing was done.
+    Short,
     /// The database did not do it, and would not do it again. Nothing was done.
     Refused(String),
     /// The connection is gone. Nothing was done.
     Lost(String),
-    /// The connection went while the batch that begins at this offset was being committed. Whether it was is found out in the
-    /// next round.
-    InDoubt {
-        /// Its first offset.
-        offset: u64,
-        /// What the callers are to be told if it was.
-        answers: Vec<Answer>,
-    },
+    /// The connection went while this batch was being committed. Whether it was is found out in the next round.
+    InDoubt(Doubt),
+}
+
+/// A batch that was committed or not.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// How it begins.
+    pub(super) first: First,
+    /// What the callers are to be told if it was.
+    pub(super) answers: Vec<Answer>,
+}
+
+/// Why something was not admitted.
+enum Refused {
+    /// For this.
+    For(Failed),
+    /// It may have been.
+    Unheard,
 }
 
 /// What is only read.
@@ -98,6 +117,13 @@ impl Drop for Driving {
 }
 
 impl Session {
+    /// Connects to decide.
+    pub(super) async fn connect_to_decide(database: &Database) -> Result<Self, DatabaseError> {
+        let session = Self::connect(database).await?;
+        session.client.batch_execute(PLANS).await?;
+        Ok(session)
+    }
+
     /// Connects, and looks whether the schema is there.
     pub(super) async fn connect(database: &Database) -> Result<Self, DatabaseError> {
         let late = || DatabaseError::Unreachable(NO_ANSWER.to_owned());
@@ -114,7 +140,7 @@ impl Session {
         let six = [text.clone(), text.clone(), text.clone(), text.clone(), text, Type::INT8_ARRAY];
         let open = client.prepare_typed("SELECT * FROM holdfast.ledger_open($1, $2, $3, $4, $5, $6)", &six).await?;
         let look = client.prepare_typed("SELECT * FROM holdfast.ledger_look($1, $2, $3, $4, $5)", &five).await?;
-        let admit = client.prepare("SELECT holdfast.ledger_admit($1, $2, $3, $4, $5, $6)").await?;
+        let admit = client.prepare("SELECT holdfast.ledger_admit($1, $2, $3, $4, $5, $6, $7, $8)").await?;
         let identity = client.query_one("SELECT uuid_send(ledger_id) FROM holdfast.ledger_identity", &[]).await?;
         let ledger = <[u8; 16]>::try_from(identity.get::<_, &[u8]>(0))
             .map_err(|_| DatabaseError::Failed("the ledger's id is not one".to_owned()))?;
@@ -149,47 +175,64 @@ impl Session {
         }
     }
 
-    /// Decides `requests`, in order, and has it admitted. `in_doubt` are the first offsets of earlier rounds with the same
-    /// requests whose end is not known.
+    /// Decides `requests`, in order, on what is planned, and has it admitted. `doubts` are earlier rounds with the same requests
+    /// whose end is not known.
     pub(super) async fn round(
         &self,
         requests: &[&Request],
-        in_doubt: &[i64],
+        plan: &Plan,
+        doubts: &[Doubt],
         rules: Rules,
         time: &Time,
     ) -> Result<Round, Failed> {
-        let wanted = Wanted::by(requests.iter().copied());
-        let rows = self.open(&wanted, in_doubt).await?;
-        let opened = match Opened::read(&rows, time) {
+        let rows = self.open(&plan.wanted, doubts).await?;
+        let mut opened = match Opened::read(&rows, time) {
             Some(opened) => opened,
             None => return self.leave(Err(Failed::Refused("its rows are not understood".to_owned()))).await,
         };
-        if let Some(offset) = opened.done {
-            return self.leave(Ok(Round::Admitted(offset))).await;
+        let is_ours = |first: &First| doubts.iter().any(|doubt| doubt.first == *first);
+        if let Some(first) = std::mem::take(&mut opened.done).into_iter().find(is_ours) {
+            return self.leave(Ok(Round::Admitted(first))).await;
         }
+        opened.rows.lives.extend_from_slice(&plan.records);
         if !opened.is_whole() {
             return self.leave(Err(Failed::Overtaken)).await;
         }
-        let (chains, offset) = (opened.chains, opened.rows.first_offset);
+        let ends = opened.ends;
         let decided = Part::new(opened.rows, rules.limits).and_then(|mut part| {
             let answers: Vec<Answer> = requests.iter().map(|request| part.decide(request)).collect();
             Ok((answers, part.decided()?))
         });
         let (answers, decided) = match decided {
             Ok(decided) => decided,
+            Err(_) if plan.is_guess() => return self.leave(Err(Failed::Short)).await,
             Err(refusal) => return self.leave(Err(Failed::Refused(refusal.to_string()))).await,
         };
-        if decided.entries.is_empty() {
-            return self.leave(Ok(Round::Answered { answers, owes: false })).await;
+        if plan.is_short(requests, &answers) {
+            return self.leave(Err(Failed::Short)).await;
         }
-        let Ok(admission) = Admission::of(&decided, chains, Ledger { id: self.ledger, settles: rules.settles }) else {
+        if decided.entries.is_empty() {
+            return self.leave(Ok(Round::Answered { answers, decided, owes: false })).await;
+        }
+        let Ok(admission) = Admission::of(&decided, ends, Ledger { id: self.ledger, settles: rules.settles }) else {
             return self.leave(Err(Failed::Refused("a number is out of range".to_owned()))).await;
         };
-        self.admit(admission, offset, answers).await
+        let owes = !admission.obligations.is_empty();
+        let Some(first) = admission.first() else {
+            return self.leave(Err(Failed::Refused("nothing is to be admitted".to_owned()))).await;
+        };
+        match self.admit(admission).await {
+            Ok(()) => Ok(Round::Answered { answers, decided, owes }),
+            // What was not asked for may be to blame: a balance that no longer bears what was decided is refused as such.
+            Err(Refused::For(Failed::Refused(_))) if plan.is_guess() => Err(Failed::Short),
+            Err(Refused::For(failed)) => Err(failed),
+            Err(Refused::Unheard) => Err(Failed::InDoubt(Doubt { first, answers })),
+        }
     }
 
     /// Begins, and opens what is wanted: one way there and back.
-    async fn open(&self, wanted: &Wanted, in_doubt: &[i64]) -> Result<Vec<Row>, Failed> {
+    async fn open(&self, wanted: &Wanted, doubts: &[Doubt]) -> Result<Vec<Row>, Failed> {
+        let in_doubt: Vec<i64> = doubts.iter().map(|doubt| doubt.first.offset.cast_signed()).collect();
         let lists = names(wanted);
         let lists: [&(dyn ToSql + Sync); 6] =
             [&lists.owners, &lists.lives, &lists.keys, &lists.payees, &lists.budgets, &in_doubt];
@@ -202,19 +245,20 @@ impl Session {
     }
 
     /// Admits and commits: one way there and back. Once both are on their way, only their answers say what became of it.
-    async fn admit(&self, admission: Admission, offset: u64, answers: Vec<Answer>) -> Result<Round, Failed> {
-        let Admission { entries, owners, lives, payees, budgets, obligations } = admission;
-        let admission: [&(dyn ToSql + Sync); 6] = [&entries, &owners, &lives, &payees, &budgets, &obligations];
+    async fn admit(&self, admission: Admission) -> Result<(), Refused> {
+        let Admission { entries, owners, turns, begun, moved, payees, budgets, obligations } = admission;
+        let admission: [&(dyn ToSql + Sync); 8] =
+            [&entries, &owners, &turns, &begun, &moved, &payees, &budgets, &obligations];
         failpoint::pass("ledger.before_admit");
         let both =
             async { tokio::join!(self.client.query(&self.admit, &admission), self.client.batch_execute("COMMIT")) };
         let came = timeout(ANSWER_WITHIN, both).await;
         failpoint::pass("ledger.after_commit");
         match came {
-            Ok((Ok(_), Ok(()))) => Ok(Round::Answered { answers, owes: !obligations.is_empty() }),
+            Ok((Ok(_), Ok(()))) => Ok(()),
             // The database said no: the commit after it was none.
-            Ok((Err(error), Ok(()))) if error.as_db_error().is_some() => Err(failed(&error)),
-            Ok((Ok(_) | Err(_), Ok(()) | Err(_))) | Err(_) => Err(Failed::InDoubt { offset, answers }),
+            Ok((Err(error), Ok(()))) if error.as_db_error().is_some() => Err(Refused::For(failed(&error))),
+            Ok((Ok(_) | Err(_), Ok(()) | Err(_))) | Err(_) => Err(Refused::Unheard),
         }
     }
 

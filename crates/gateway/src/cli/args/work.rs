@@ -147,7 +147,18 @@ pub(in crate::cli) struct Commit {
     pub(in crate::cli) once: Once,
 }
 
+const ESCROW_EXAMPLES: &str = "\
+Examples:
+  holdfast escrows hold alice 15 --feature review --id deal-1   set 15 of alice's credits aside
+  holdfast escrows settle deal-1 bob                            bob has earned them
+  holdfast escrows show deal-1                                  whose it is, how it ended, and on whose word
+  holdfast escrows orphans                                      held for longer than 5 minutes, and no queue item has it
+  holdfast escrows refund deal-2                                give one back; asks first on a terminal
+
+What pays for an item of the queue is ended by the queue: holdfast queue finish, abandon or partial.";
+
 #[derive(Debug, Subcommand)]
+#[command(after_help = ESCROW_EXAMPLES)]
 pub(in crate::cli) enum Escrows {
     /// Hold credits in escrow
     Hold {
@@ -173,12 +184,8 @@ pub(in crate::cli) enum Escrows {
         #[command(flatten)]
         once: Once,
     },
-    /// Give all of it back
-    Refund {
-        id: String,
-        #[command(flatten)]
-        once: Once,
-    },
+    /// Give all of it back, if no queue item has it; on a terminal it is asked whether that is meant
+    Refund(Refund),
     /// Divide it
     Partial {
         id: String,
@@ -193,6 +200,26 @@ pub(in crate::cli) enum Escrows {
         #[command(flatten)]
         once: Once,
     },
-    /// An escrow as it stands, however old
+    /// An escrow as it stands, however old, and how it ended
     Show { id: String },
+    /// Escrows that have been held for too long without a queue item, by id
+    Orphans {
+        /// Those after this one
+        #[arg(long, value_name = "ID")]
+        after: Option<String>,
+        /// At most so many
+        #[arg(long)]
+        limit: Option<u64>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Refund {
+    pub(in crate::cli) id: String,
+    /// Do not ask whether it is meant
+    #[arg(long)]
+    pub(in crate::cli) yes: bool,
+    /// An idempotency key: the ledger refunds then, past the queue, and an item that has the escrow ends with it
+    #[arg(long)]
+    pub(in crate::cli) key: Option<String>,
 }

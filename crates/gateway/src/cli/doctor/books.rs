@@ -4,8 +4,10 @@ use super::Finding;
 use crate::cli::door::{Door, IfMissing};
 use crate::failure::Failure;
 use crate::identity::{SigningKeys, now};
+use crate::node;
 use crate::settings::Settings;
 use crate::wire::time::Moment;
+use holdfast_adapters::postgres::Database;
 use holdfast_domain::Timestamp;
 use serde_json::{Value, json};
 use std::fs;
@@ -16,6 +18,7 @@ use std::path::Path;
 const KEY_AGE_MAX_DAYS: u64 = 90;
 /// Two clocks that differ by more refuse each other's tokens.
 const CLOCK_OFF_MAX_MS: u64 = 5_000;
+const SIGNING_KEY: &str = "signing key";
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 /// The first of January 2025: a clock before it has never been set.
 const CLOCK_MIN_MS: u64 = 1_735_689_600_000;
@@ -38,7 +41,10 @@ pub(super) fn check(data: &Path, settings: &Settings) -> Books {
     };
     let is_served = matches!(door, Door::Server(_));
     let mut findings = looked_at(&mut door, is_served);
-    findings.push(signing_keys(data));
+    findings.push(match &settings.database {
+        Some(database) => shared_signing_key(database),
+        None => signing_keys(data),
+    });
     if let Err(failure) = door.close() {
         findings.push(Finding::failed("journal", &failure));
     }
@@ -135,24 +141,33 @@ fn clock(last: Option<&Value>) -> Finding {
 }
 
 fn signing_keys(data: &Path) -> Finding {
-    const CHECK: &str = "signing key";
     let store = data.join("identity.db");
     if fs::metadata(&store).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
         let found = format!("others than its owner may read {}", store.display());
-        return Finding::fail(CHECK, found, format!("chmod 600 {}", store.display()));
+        return Finding::fail(SIGNING_KEY, found, format!("chmod 600 {}", store.display()));
     }
     match SigningKeys::open(data) {
-        Err(error) => Finding::failed(CHECK, &error.into()),
-        Ok(None) => Finding::pass(CHECK, "none yet; the first start makes one"),
-        Ok(Some(keys)) => {
-            let age_days = now().millis().saturating_sub(keys.newest_at().millis()) / DAY_MS;
-            let found = format!("ES256, {age_days} days old, its owner's only");
-            if age_days > KEY_AGE_MAX_DAYS {
-                Finding::warn(CHECK, found, "give it a successor: holdfast keys rotate")
-            } else {
-                Finding::pass(CHECK, found)
-            }
-        }
+        Err(error) => Finding::failed(SIGNING_KEY, &error.into()),
+        Ok(None) => Finding::pass(SIGNING_KEY, "none yet; the first start makes one"),
+        Ok(Some(keys)) => age(keys.newest_at(), "its owner's only"),
+    }
+}
+
+/// The key that all nodes of a database sign with.
+fn shared_signing_key(database: &Database) -> Finding {
+    match node::with_shared_identity(database, |identity| Ok(identity.signing.newest_at())) {
+        Err(failure) => Finding::failed(SIGNING_KEY, &failure),
+        Ok(made_at) => age(made_at, "in the database, for all nodes"),
+    }
+}
+
+fn age(made_at: Timestamp, whose: &str) -> Finding {
+    let age_days = now().millis().saturating_sub(made_at.millis()) / DAY_MS;
+    let found = format!("ES256, {age_days} days old, {whose}");
+    if age_days > KEY_AGE_MAX_DAYS {
+        Finding::warn(SIGNING_KEY, found, "give it a successor: holdfast keys rotate")
+    } else {
+        Finding::pass(SIGNING_KEY, found)
     }
 }
 

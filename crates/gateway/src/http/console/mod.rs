@@ -7,17 +7,21 @@
 //! # Invariants
 //! - The page is whole in itself: its style and its script are in it, allowed by their hashes, and nothing else is.
 //! - Whatever is shown is escaped where it is written ([`html`]), so nothing in the books can become markup.
-//! - The books are looked at once a second at the most, however many pages are open.
+//! - The books are looked at once a second at the most, however many pages are open. The queue and what the peer is owed
+//!   are looked at for each page: some rows, and no longer than half a second.
 
 mod chart;
 mod events;
+mod forms;
 mod html;
 mod page;
+mod queue;
 mod session;
 mod settlement;
 mod sign_in;
 
 pub(super) use events::events;
+pub(super) use queue::refund;
 pub(super) use settlement::{replay, resolve};
 pub(super) use sign_in::{login, login_form, logout};
 
@@ -30,6 +34,7 @@ use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY}
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use holdfast_domain::{CreditUnit, Day};
 use session::{Operator, Sessions};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -58,9 +63,25 @@ impl Console {
 
 pub(super) async fn show(State(state): State<AppState>, operator: Operator) -> Result<Response, ApiError> {
     let overview = look(&state).await?;
-    let settlement = settlement::look(&state).await;
+    let first = overview.by_day.first().map_or(overview.at.day(), |(day, _)| *day);
+    let by_model = state.inference.tally.by_day_and_model(first);
+    let beside = Beside { by_model, queue: queue::look(&state).await, settlement: settlement::look(&state).await };
     let health = state.service.health().await;
-    Ok(page(page::render(&overview, &settlement, operator.subject.as_str(), &health)))
+    Ok(page(page::render(&overview, &beside, operator.subject.as_str(), &health)))
+}
+
+/// The page of a process that has the queue only: the books are the wallet's, elsewhere.
+pub(super) async fn show_queue(State(state): State<AppState>, operator: Operator) -> Response {
+    let queue = queue::look(&state).await;
+    page(page::render_queue(&queue, operator.subject.as_str(), crate::identity::now()))
+}
+
+/// What the page says beside what the books say.
+struct Beside {
+    /// What models were charged, by day.
+    by_model: Vec<(Day, String, CreditUnit)>,
+    queue: queue::Seen,
+    settlement: settlement::Seen,
 }
 
 /// The books at a glance, as of now or a moment ago.

@@ -1,7 +1,7 @@
 //! The page itself, written on the server: it says everything without its script, which only adds what comes later.
 
 use super::html::Plain;
-use super::{SCRIPT, STYLE, chart, settlement};
+use super::{Beside, SCRIPT, STYLE, chart, queue};
 use crate::books::{Health, OpenHold, Overview, TailRow};
 use crate::wire::answer::stage_name;
 use crate::wire::time::Moment;
@@ -9,28 +9,46 @@ use holdfast_domain::{Change, Timestamp};
 use std::fmt::Display;
 
 /// The page.
-pub(super) fn render(overview: &Overview, settlement: &settlement::Seen, subject: &str, health: &Health) -> String {
+pub(super) fn render(overview: &Overview, beside: &Beside, subject: &str, health: &Health) -> String {
     let Overview { at, through, .. } = overview;
+    let sections = [
+        totals(overview),
+        revenue(overview, beside),
+        balances(overview),
+        holds(overview),
+        beside.queue.section(*at),
+        beside.settlement.section(*at),
+        journal(overview),
+    ];
+    let as_of = format!("As of <time>{}</time> UTC, entry <b>{through}</b> · amounts in credits", Plain(time_of(*at)));
+    whole(&as_of, subject, &notices(overview, beside, health), &sections.concat())
+}
+
+/// The page of a process that has the queue only.
+pub(super) fn render_queue(queue: &queue::Seen, subject: &str, now: Timestamp) -> String {
+    let as_of = format!("As of <time>{}</time> UTC · amounts in credits", Plain(time_of(now)));
+    whole(&as_of, subject, &notice(queue.notice()), &queue.section(now))
+}
+
+fn whole(as_of: &str, subject: &str, notices: &str, sections: &str) -> String {
     let title = format!("Holdfast <small>{}</small>", Plain(env!("CARGO_PKG_VERSION")));
-    let settled = settlement.section(*at);
-    let sections =
-        [totals(overview), revenue(overview), balances(overview), holds(overview), settled, journal(overview)];
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>Console · Holdfast</title>\
-         <style>{STYLE}</style></head><body><header><div><h1>{title}</h1>\
-         <p>As of <time>{}</time> UTC, entry <b>{through}</b> · amounts in credits</p></div>\
+         <style>{STYLE}</style></head><body><header><div><h1>{title}</h1><p>{as_of}</p></div>\
          <form method=\"post\" action=\"/console/logout\"><span>{}</span> <button>Log out</button></form></header>\
-         <main>{}{}</main><script>{SCRIPT}</script></body></html>",
-        Plain(time_of(*at)),
+         <main>{notices}{sections}</main><script>{SCRIPT}</script></body></html>",
         Plain(subject),
-        notices(overview, settlement, health),
-        sections.concat(),
     )
 }
 
+fn notice(said: impl IntoIterator<Item = String>) -> String {
+    let shown = |text: String| format!("<p class=\"notice\" role=\"alert\">{}</p>", Plain(text));
+    said.into_iter().map(shown).collect()
+}
+
 /// What an operator must not overlook.
-fn notices(overview: &Overview, settlement: &settlement::Seen, health: &Health) -> String {
+fn notices(overview: &Overview, beside: &Beside, health: &Health) -> String {
     let mut said = Vec::new();
     if health.failed.is_some() {
         said.push("The journal has failed: nothing more is taken. The log says why.".to_owned());
@@ -38,8 +56,9 @@ fn notices(overview: &Overview, settlement: &settlement::Seen, health: &Health) 
     if overview.totals.imbalance != 0 {
         said.push(format!("The books do not balance: off by {} millionths.", overview.totals.imbalance));
     }
-    said.extend(settlement.notice());
-    said.iter().map(|text| format!("<p class=\"notice\" role=\"alert\">{}</p>", Plain(text))).collect()
+    said.extend(beside.queue.notice());
+    said.extend(beside.settlement.notice());
+    notice(said)
 }
 
 fn totals(overview: &Overview) -> String {
@@ -54,10 +73,10 @@ fn totals(overview: &Overview) -> String {
         card("Held", &standing.held, format!("{} open holds", totals.open_charges)),
         card("Revenue", &totals.revenue, format!("{} open escrows", totals.open_escrows)),
     ];
-    format!("<section aria-label=\"Totals\"><dl class=\"cards\">{}</dl></section>", cards.concat())
+    format!("<section class=\"bare\" aria-label=\"Totals\"><dl class=\"cards\">{}</dl></section>", cards.concat())
 }
 
-fn revenue(overview: &Overview) -> String {
+fn revenue(overview: &Overview, beside: &Beside) -> String {
     let most = overview.by_owner.first().map_or(Change::ZERO, |(_, earned)| *earned);
     let rows = overview.by_owner.iter().map(|(owner, earned)| {
         row(&[cell(owner), number(earned), format!("<td class=\"wide\">{}</td>", chart::bar(*earned, most))])
@@ -68,9 +87,9 @@ fn revenue(overview: &Overview) -> String {
     };
     let head = [("Account", ""), ("Revenue", "n"), ("Share of the largest", "wide")];
     format!(
-        "<div class=\"two\"><section><h2>Revenue by day</h2>{}</section><section><h2>Revenue by account</h2>\
+        "<div class=\"two\"><section><h2>Revenue by day and model</h2>{}</section><section><h2>Revenue by account</h2>\
          <p class=\"note\">The largest, {}</p>{}</section></div>",
-        chart::by_day(&overview.by_day),
+        chart::by_day(&overview.by_day, &beside.by_model),
         Plain(since),
         table(&head, rows.collect(), "", "No revenue yet."),
     )

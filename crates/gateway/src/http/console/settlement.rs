@@ -1,25 +1,18 @@
 //! What the peer is still to be told, on the operator's page: counts, dead letters with what to do about each, and the forms'
 //! other end.
 
+use super::forms::{Act, act, back};
 use super::html::Plain;
 use super::page::{between, cell, number, row, table, time_of};
 use super::session::Operator;
-use super::sign_in::{FORM_BYTES_MAX, from_our_page};
 use crate::http::AppState;
 use crate::http::error::ApiError;
-use crate::http::read::read;
 use crate::service::Outstanding;
-use crate::wire::error::{Problem, WireError};
 use crate::wire::obligations::{ObligationsBody, state_name};
-use axum::Form;
-use axum::body::Body;
-use axum::extract::{FromRequest, Request, State};
-use axum::http::StatusCode;
-use axum::http::header::LOCATION;
-use axum::response::{IntoResponse, Response};
+use axum::extract::{Request, State};
+use axum::response::Response;
 use holdfast_domain::Timestamp;
 use holdfast_engine::obligations::{Standing, Stored};
-use serde::Deserialize;
 use std::time::Duration;
 
 /// The rows of each table.
@@ -146,13 +139,6 @@ fn word(stored: &Stored) -> &str {
     stored.reason.as_ref().map_or("", |reason| reason.as_str())
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Act {
-    id: String,
-    note: Option<String>,
-}
-
 /// Has the peer told of a dead letter now.
 pub(in crate::http) async fn replay(
     State(state): State<AppState>,
@@ -161,7 +147,7 @@ pub(in crate::http) async fn replay(
 ) -> Result<Response, ApiError> {
     let Act { id, .. } = act(request).await?;
     state.service.obligations(ObligationsBody::ObligationReplay { id }, operator.subject).await?;
-    Ok(back())
+    Ok(back("/console#settlement"))
 }
 
 /// Takes a dead letter out for good.
@@ -173,23 +159,7 @@ pub(in crate::http) async fn resolve(
     let Act { id, note } = act(request).await?;
     let note = note.unwrap_or_default();
     state.service.obligations(ObligationsBody::ObligationResolve { id, note }, operator.subject).await?;
-    Ok(back())
-}
-
-/// Reads a form, if one of our own pages has sent it.
-async fn act(request: Request) -> Result<Act, ApiError> {
-    let (parts, body) = request.into_parts();
-    from_our_page(&parts.headers)?;
-    let bytes = read(body, FORM_BYTES_MAX).await?;
-    let whole = Request::from_parts(parts, Body::from(bytes));
-    let Form(act) = Form::<Act>::from_request(whole, &())
-        .await
-        .map_err(|rejection| Problem::from(WireError::Malformed(rejection.body_text())))?;
-    Ok(act)
-}
-
-fn back() -> Response {
-    (StatusCode::SEE_OTHER, [(LOCATION, "/console#settlement")]).into_response()
+    Ok(back("/console#settlement"))
 }
 
 #[cfg(test)]

@@ -33,7 +33,9 @@ pub(super) enum Meaning {
     /// A price per token or request.
     Price {
         of: Of,
-        /// What it is for: empty for the usual text.
+        /// Of prompts that are longer than so many tokens; 0 of all.
+        above: u64,
+        /// What else it is for: empty for the usual text.
         tag: String,
         /// Why it might not be able to happen.
         leave_out: Vec<LeaveOut>,
@@ -110,24 +112,26 @@ fn price(of: Of, thing: &str, suffix: &str) -> Meaning {
     if !thing.is_empty() {
         leave_out.push(LeaveOut::Modalities);
     }
-    let mut rest = suffix;
-    if let Some(after) = rest.strip_prefix("_above_1hr") {
+    let (hour, rest) = match suffix.strip_prefix("_above_1hr") {
+        Some(rest) => ("_above_1hr", rest),
+        None => ("", suffix),
+    };
+    if !hour.is_empty() {
         leave_out.push(LeaveOut::HourCache);
-        rest = after;
     }
-    // A long prompt is in nobody's hands but the caller's, so its price always could apply.
-    rest = without_length(rest);
+    let (above, rest) = length(rest).unwrap_or((0, rest));
     if !rest.is_empty() {
         leave_out.push(LeaveOut::Tiers);
     }
-    Meaning::Price { of, tag: format!("{thing}{suffix}"), leave_out }
+    Meaning::Price { of, above, tag: format!("{thing}{hour}{rest}"), leave_out }
 }
 
-/// The suffix without `_above_128k_tokens` at its beginning.
-fn without_length(suffix: &str) -> &str {
-    let after =
-        suffix.strip_prefix("_above_").map(|rest| rest.trim_start_matches(|digit: char| digit.is_ascii_digit()));
-    after.and_then(|rest| rest.strip_prefix("k_tokens")).unwrap_or(suffix)
+/// The length that `_above_128k_tokens` at the beginning of a suffix names, and what follows it.
+fn length(suffix: &str) -> Option<(u64, &str)> {
+    let (thousands, rest) = suffix.strip_prefix("_above_")?.split_once("k_tokens")?;
+    let is_plain = thousands.bytes().all(|byte| byte.is_ascii_digit());
+    let tokens = thousands.parse::<u64>().ok().filter(|_| is_plain)?.checked_mul(1_000)?;
+    Some((tokens, rest))
 }
 
 #[cfg(test)]
@@ -137,27 +141,29 @@ mod tests {
     #[test]
     fn every_price_of_tokens_is_known_whatever_it_is_for() {
         use LeaveOut::{HourCache, Modalities, Tiers};
-        let cases: [(&str, Of, &str, &[LeaveOut]); 12] = [
-            ("input_cost_per_token", Of::Input, "", &[]),
-            ("input_cost_per_token_above_128k_tokens", Of::Input, "_above_128k_tokens", &[]),
-            ("input_cost_per_token_priority", Of::Input, "_priority", &[Tiers]),
-            ("output_cost_per_token_above_272k_tokens_flex", Of::Output, "_above_272k_tokens_flex", &[Tiers]),
-            ("output_cost_per_token_of_tomorrow", Of::Output, "_of_tomorrow", &[Tiers]),
-            ("input_cost_per_token_cache_hit", Of::CachedInput, "", &[]),
-            ("cache_creation_input_token_cost_above_1hr", Of::CacheWrite, "_above_1hr", &[HourCache]),
+        let cases: [(&str, Of, u64, &str, &[LeaveOut]); 13] = [
+            ("input_cost_per_token", Of::Input, 0, "", &[]),
+            ("input_cost_per_token_above_128k_tokens", Of::Input, 128_000, "", &[]),
+            ("input_cost_per_token_above_xk_tokens", Of::Input, 0, "_above_xk_tokens", &[Tiers]),
+            ("input_cost_per_token_priority", Of::Input, 0, "_priority", &[Tiers]),
+            ("output_cost_per_token_above_272k_tokens_flex", Of::Output, 272_000, "_flex", &[Tiers]),
+            ("output_cost_per_token_of_tomorrow", Of::Output, 0, "_of_tomorrow", &[Tiers]),
+            ("input_cost_per_token_cache_hit", Of::CachedInput, 0, "", &[]),
+            ("cache_creation_input_token_cost_above_1hr", Of::CacheWrite, 0, "_above_1hr", &[HourCache]),
             (
                 "cache_creation_input_token_cost_above_1hr_above_200k_tokens",
                 Of::CacheWrite,
-                "_above_1hr_above_200k_tokens",
+                200_000,
+                "_above_1hr",
                 &[HourCache],
             ),
-            ("input_cost_per_audio_token", Of::Input, "audio", &[Modalities]),
-            ("cache_read_input_audio_token_cost_priority", Of::CachedInput, "audio_priority", &[Modalities, Tiers]),
-            ("output_cost_per_image_token", Of::Output, "image", &[Modalities]),
-            ("input_cost_per_request", Of::Request, "", &[]),
+            ("input_cost_per_audio_token", Of::Input, 0, "audio", &[Modalities]),
+            ("cache_read_input_audio_token_cost_priority", Of::CachedInput, 0, "audio_priority", &[Modalities, Tiers]),
+            ("output_cost_per_image_token", Of::Output, 0, "image", &[Modalities]),
+            ("input_cost_per_request", Of::Request, 0, "", &[]),
         ];
-        for (field, of, tag, leave_out) in cases {
-            let expected = Meaning::Price { of, tag: tag.to_owned(), leave_out: leave_out.to_vec() };
+        for (field, of, above, tag, leave_out) in cases {
+            let expected = Meaning::Price { of, above, tag: tag.to_owned(), leave_out: leave_out.to_vec() };
             assert_eq!(meaning(field), expected, "{field}");
         }
     }

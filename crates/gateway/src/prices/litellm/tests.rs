@@ -26,6 +26,13 @@ fn prices(json: &str, leave_out: &[LeaveOut]) -> String {
     }
 }
 
+/// `length: input output`, for each length.
+fn longer(json: &str) -> String {
+    let Taken::Imported { model, .. } = read_one(json, &[]) else { panic!("imported") };
+    let one = |above: &Above| format!("{}: {} {}", above.input_tokens, above.rates.input, above.rates.output);
+    model.above.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
 fn notes(json: &str) -> String {
     match read_one(json, &[]) {
         Taken::Skipped { why, .. } => why,
@@ -76,14 +83,28 @@ fn a_kind_of_token_without_a_price_for_the_dearest_case_costs_the_usual_price() 
 }
 
 #[test]
-fn prices_by_length_of_prompt_are_always_the_dearest() {
+fn prices_by_length_of_prompt_are_taken_over_as_such() {
     let qwen = r#"{"q":{"mode":"chat","tiered_pricing":[
         {"input_cost_per_token":1.2e-06,"output_cost_per_token":6e-06,"range":[0,32000.0]},
         {"input_cost_per_token":2.4e-06,"output_cost_per_token":1.2e-05,"range":[32000.0,128000.0]}]}}"#;
-    assert_eq!(prices(qwen, &[LeaveOut::Tiers]), "2.4 12 - - - -");
+    assert_eq!((prices(qwen, &[]), longer(qwen)), ("1.2 6 - - - -".to_owned(), "32000: 2.4 12".to_owned()));
+    assert_eq!(notes(qwen), "");
     let long = r#"{"l":{"mode":"chat","input_cost_per_token":1e-06,"input_cost_per_token_above_128k_tokens":2e-06,
         "output_cost_per_token":1e-06}}"#;
-    assert_eq!(prices(long, &[LeaveOut::Tiers]), "2 1 - - - -");
+    assert_eq!((prices(long, &[]), longer(long)), ("1 1 - - - -".to_owned(), "128000: 2 1".to_owned()));
+    let only_long =
+        r#"{"l":{"mode":"chat","input_cost_per_token_above_128k_tokens":2e-06,"output_cost_per_token":1e-06}}"#;
+    assert_eq!((prices(only_long, &[]), longer(only_long)), ("2 1 - - - -".to_owned(), String::new()));
+    let no_range = r#"{"q":{"mode":"chat","tiered_pricing":[{"input_cost_per_token":1e-06,"output_cost_per_token":6e-06},
+        {"input_cost_per_token":2e-06,"output_cost_per_token":1.2e-05}]}}"#;
+    assert_eq!((prices(no_range, &[]), longer(no_range)), ("2 12 - - - -".to_owned(), String::new()));
+}
+
+#[test]
+fn what_is_dearer_for_a_short_prompt_is_so_for_a_long_one_whose_price_is_not_said() {
+    let mixed = r#"{"m":{"mode":"chat","input_cost_per_token":1e-06,"input_cost_per_token_priority":5e-06,
+        "input_cost_per_token_above_200k_tokens":2e-06,"output_cost_per_token":1e-06,"output_cost_per_token_above_200k_tokens":3e-06}}"#;
+    assert_eq!((prices(mixed, &[]), longer(mixed)), ("5 1 - - - -".to_owned(), "200000: 5 3".to_owned()));
 }
 
 #[test]

@@ -96,5 +96,5 @@ pub(super) fn hold(id: &str, from: &str, whole: u64) -> Request {
 }
 
 pub(super) fn on_escrow(id: &str, command: escrow::Command) -> Request {
-    asks(Command::Escrow { escrow: escrow(id), command })
+    asks(Command::Escrow { escrow: escrow(id), command, ruling: None })
 }

@@ -2,6 +2,7 @@
 
 use super::super::OutsideError;
 use super::super::wire::{Client, Heard};
+use super::door::Door;
 use crate::rng::Rng;
 use crate::upstream::Usage;
 use holdfast_domain::CreditUnit;
@@ -30,6 +31,7 @@ pub(super) enum Kind {
 pub(super) struct Plan {
     /// Its idempotency key, and its tag at the upstream.
     pub(super) key: String,
+    pub(super) door: Door,
     pub(super) kind: Kind,
     pub(super) words: u64,
 }
@@ -59,32 +61,16 @@ impl Asked {
     }
 }
 
-/// `count` requests, of each kind as often as `weights` say (in the order of [`Kind`], without the slow ones).
-pub(super) fn plans(rng: &mut Rng, prefix: &str, count: usize, weights: [u32; 5]) -> Vec<Plan> {
+/// `count` requests at one door, of each kind as often as `weights` say (in the order of [`Kind`], without the slow ones).
+pub(super) fn plans(rng: &mut Rng, door: Door, prefix: &str, count: usize, weights: [u32; 5]) -> Vec<Plan> {
     let kinds = [Kind::Whole, Kind::Stream, Kind::StreamWithUsage, Kind::Failing, Kind::Breaking];
     let plan = |number| Plan {
         key: format!("{prefix}-{number}"),
+        door,
         kind: kinds[rng.weighted(&weights)],
         words: rng.between(1, 30),
     };
     (0..count).map(plan).collect()
-}
-
-impl Plan {
-    fn body(&self, model: &str) -> String {
-        let text = (1..=self.words).map(|number| format!("word{number}")).collect::<Vec<_>>().join(" ");
-        let messages = json!([{"role": "user", "content": text}]);
-        let mut body = json!({"model": model, "messages": messages, "max_tokens": 64, "user": self.key});
-        match self.kind {
-            Kind::Whole | Kind::Failing => {}
-            Kind::Stream | Kind::Breaking | Kind::Slow => body["stream"] = true.into(),
-            Kind::StreamWithUsage => {
-                body["stream"] = true.into();
-                body["stream_options"] = json!({"include_usage": true});
-            }
-        }
-        body.to_string()
-    }
 }
 
 /// What the upstream is told to do with these requests.
@@ -104,7 +90,6 @@ pub(super) fn script(plans: &[Plan]) -> String {
 pub(super) struct Desk {
     pub(super) url: String,
     pub(super) api_key: String,
-    pub(super) model: String,
 }
 
 /// Asks all of it, so many at a time, whatever becomes of the gateway meanwhile.
@@ -143,28 +128,27 @@ async fn ask(client: &mut Client, desk: &Desk, plan: &Plan) -> Option<Seen> {
         ("content-type", "application/json"),
         ("idempotency-key", &plan.key),
     ];
-    let heard = client.hear("POST", "/v1/chat/completions", &headers, &plan.body(&desk.model)).await;
-    heard.ok().map(|heard| seen(&heard))
+    let heard = client.hear("POST", plan.door.path(), &headers, &plan.door.body(plan)).await;
+    heard.ok().map(|heard| seen(plan.door, &heard))
 }
 
 /// Reads what came.
-fn seen(Heard { answer, is_whole }: &Heard) -> Seen {
+fn seen(door: Door, Heard { answer, is_whole }: &Heard) -> Seen {
     let is_stream = answer.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
     match (answer.status, is_stream) {
         (200, true) => {
             let text = String::from_utf8_lossy(&answer.body);
             // What comes after it is no part of the answer any more.
-            if !text.contains("data: [DONE]\n\n") {
+            if !door.is_ended(&text) {
                 return Seen::Partly;
             }
-            let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
-            let mut told = events.filter_map(|event| serde_json::from_str::<Value>(event).ok());
-            let last = told.rfind(|event| event["usage"].is_object()).unwrap_or_default();
-            Seen::Complete { usage: usage(&last["usage"]), cost: amount(last["usage"]["cost"].as_str()) }
+            let comment = text.lines().find_map(|line| line.strip_prefix(": cost_cu=")?.split(' ').next());
+            Seen::Complete { usage: door.usage_in_stream(&text), cost: amount(comment) }
         }
-        (200, false) if *is_whole => {
-            Seen::Complete { usage: usage(&answer.json()["usage"]), cost: amount(answer.header("x-holdfast-cost-cu")) }
-        }
+        (200, false) if *is_whole => Seen::Complete {
+            usage: door.usage(&answer.json()["usage"]),
+            cost: amount(answer.header("x-holdfast-cost-cu")),
+        },
         (200, false) => Seen::Partly,
         (status, _) if *is_whole => {
             let body = answer.json();
@@ -173,11 +157,6 @@ fn seen(Heard { answer, is_whole }: &Heard) -> Seen {
         }
         _ => Seen::Partly,
     }
-}
-
-fn usage(told: &Value) -> Option<Usage> {
-    let (input, output) = (told["prompt_tokens"].as_u64()?, told["completion_tokens"].as_u64()?);
-    Some(Usage { input, cached: 0, output, reasoning: 0 })
 }
 
 fn amount(text: Option<&str>) -> Option<CreditUnit> {
@@ -198,32 +177,41 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_complete_with_its_last_byte_or_its_done() {
+    fn an_answer_is_complete_with_its_last_byte_or_the_end_of_its_stream() {
         const JSON: &str = "application/json";
         const EVENTS: &str = "text/event-stream";
         let used = Some(Usage { input: 3, cached: 0, output: 2, reasoning: 0 });
-        let check = |heard: Heard, expected: Seen| assert_eq!(seen(&heard), expected, "{heard:?}");
+        let cost = |text: &str| Some(text.parse().unwrap());
+        let check = |door, heard: Heard, expected: Seen| assert_eq!(seen(door, &heard), expected, "{heard:?}");
+        let chat = |heard, expected| check(Door::Chat, heard, expected);
         let whole = r#"{"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
-        check(heard(200, JSON, whole, true), Seen::Complete { usage: used, cost: Some("0.5".parse().unwrap()) });
-        check(heard(200, JSON, whole, false), Seen::Partly);
+        chat(heard(200, JSON, whole, true), Seen::Complete { usage: used, cost: cost("0.5") });
+        chat(heard(200, JSON, whole, false), Seen::Partly);
         let text = "data: {\"choices\":[{}]}\n\n";
-        let told = "data: {\"usage\":{\"cost\":\"0.25\",\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n";
+        let told = "data: {\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n: cost_cu=0.25 balance_cu=9\n\n";
         let done = "data: [DONE]\n\n";
-        check(heard(200, EVENTS, &format!("{text}{told}"), true), Seen::Partly);
+        chat(heard(200, EVENTS, &format!("{text}{told}"), true), Seen::Partly);
         // The end of the answer is its end, though the connection broke after it.
-        check(heard(200, EVENTS, &format!("{text}{done}"), false), Seen::Complete { usage: None, cost: None });
-        let complete = Seen::Complete { usage: used, cost: Some("0.25".parse().unwrap()) };
-        check(heard(200, EVENTS, &format!("{text}{told}{done}"), true), complete);
+        chat(heard(200, EVENTS, &format!("{text}{done}"), false), Seen::Complete { usage: None, cost: None });
+        let complete = Seen::Complete { usage: used, cost: cost("0.25") };
+        chat(heard(200, EVENTS, &format!("{text}{told}{done}"), true), complete.clone());
+        let told = "event: message_delta\ndata: {\"usage\":{\"input_tokens\":3,\"output_tokens\":2}}\n\n";
+        let stop = ": cost_cu=0.25 balance_cu=9\n\nevent: message_stop\ndata: {}\n\n";
+        check(Door::Messages, heard(200, EVENTS, &format!("{told}{stop}"), false), complete.clone());
+        check(Door::Messages, heard(200, EVENTS, told, true), Seen::Partly);
+        let used = "{\"response\":{\"usage\":{\"input_tokens\":3,\"output_tokens\":2}}}";
+        let end = format!(": cost_cu=0.25 balance_cu=9\n\nevent: response.completed\ndata: {used}\n\n");
+        check(Door::Responses, heard(200, EVENTS, &end, false), complete);
         let refused = r#"{"error":{"code":"already_answered"}}"#;
         let code = "already_answered".to_owned();
-        check(heard(409, JSON, refused, true), Seen::Refused { status: 409, code });
-        check(heard(409, JSON, refused, false), Seen::Partly);
+        chat(heard(409, JSON, refused, true), Seen::Refused { status: 409, code });
+        chat(heard(409, JSON, refused, false), Seen::Partly);
     }
 
     #[test]
     fn the_upstream_is_told_of_those_that_it_must_fail_and_of_no_others() {
         let mut rng = Rng::new(7);
-        let plans = plans(&mut rng, "k", 100, [1, 1, 1, 1, 1]);
+        let plans = plans(&mut rng, Door::Chat, "k", 100, [1, 1, 1, 1, 1]);
         let lines: Vec<Value> = serde_json::from_str(&script(&plans)).unwrap();
         let told = |plan: &Plan| lines.iter().any(|line| line["tag"] == plan.key.as_str());
         for plan in &plans {

@@ -128,21 +128,23 @@ pub(super) fn judge_repeat(repeat: &Repeat<'_>, tariff: &Tariff) -> Option<Wrong
     }
 }
 
-/// What is wrong with the journal: every charge of the gateway's must have one reserve and one end. The sum of what was
-/// charged comes with it.
-pub(super) fn audit(entries: &[Value]) -> (CreditUnit, Vec<String>) {
-    #[derive(Default)]
-    struct Life {
-        reserves: u64,
-        commits: u64,
-        releases: u64,
-    }
-    let mut lives: BTreeMap<&str, Life> = BTreeMap::new();
+/// The life of one charge of the gateway's, as the journal has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Life {
+    pub(super) reserves: u64,
+    pub(super) commits: u64,
+    pub(super) releases: u64,
+    pub(super) charged: CreditUnit,
+}
+
+/// The lives of all charges of the gateway's, and what makes no sense in them.
+pub(super) fn lives(entries: &[Value]) -> (BTreeMap<String, Life>, Vec<String>) {
+    const NONE: Life = Life { reserves: 0, commits: 0, releases: 0, charged: CreditUnit::ZERO };
+    let mut lives: BTreeMap<String, Life> = BTreeMap::new();
     let mut faults = Vec::new();
-    let mut sum = CreditUnit::ZERO;
     for entry in entries {
         let Some(id) = entry["correlation_id"].as_str().filter(|id| id.starts_with("inf_")) else { continue };
-        let life = lives.entry(id).or_default();
+        let life = lives.entry(id.to_owned()).or_insert(NONE);
         match entry["kind"].as_str() {
             Some("billing_reserve") => life.reserves += 1,
             Some("billing_commit") => life.commits += 1,
@@ -150,21 +152,35 @@ pub(super) fn audit(entries: &[Value]) -> (CreditUnit, Vec<String>) {
             _ => {}
         }
         let Some(charged) = entry["charged_cu"].as_str() else { continue };
-        match charged.parse().ok().and_then(|charged| sum.checked_add(charged).ok()) {
-            Some(added) => sum = added,
+        match charged.parse().ok().and_then(|charged| life.charged.checked_add(charged).ok()) {
+            Some(added) => life.charged = added,
             None => faults.push(format!("{id}: a charge of {charged} that cannot be added")),
         }
     }
-    let wrong = lives.iter().filter(|(_, life)| (life.reserves, life.commits + life.releases) != (1, 1));
-    faults.extend(wrong.map(|(id, Life { reserves, commits, releases })| {
-        format!("{id}: {reserves} reserves, {commits} commits, {releases} releases")
-    }));
+    (lives, faults)
+}
+
+/// What is wrong with the journal: every charge of the gateway's must have one reserve and one end. The sum of what was
+/// charged comes with it.
+pub(super) fn audit(entries: &[Value]) -> (CreditUnit, Vec<String>) {
+    let (lives, mut faults) = lives(entries);
+    let mut sum = CreditUnit::ZERO;
+    for (id, Life { reserves, commits, releases, charged }) in &lives {
+        match sum.checked_add(*charged) {
+            Ok(added) => sum = added,
+            Err(_) => faults.push(format!("{id}: a charge of {charged} that cannot be added")),
+        }
+        if (*reserves, commits + releases) != (1, 1) {
+            faults.push(format!("{id}: {reserves} reserves, {commits} commits, {releases} releases"));
+        }
+    }
     (sum, faults)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::ask::Plan;
+    use super::super::door::Door;
     use super::*;
     use crate::upstream::{Progress, Usage};
     use holdfast_domain::CreditsPerUsd;
@@ -200,7 +216,7 @@ mod tests {
     }
 
     fn asked(kind: Kind, seen: Seen) -> Asked {
-        Asked { plan: Plan { key: "k".to_owned(), kind, words: 5 }, seen }
+        Asked { plan: Plan { key: "k".to_owned(), door: Door::Chat, kind, words: 5 }, seen }
     }
 
     fn complete() -> Seen {

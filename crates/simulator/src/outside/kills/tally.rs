@@ -1,6 +1,7 @@
 //! What came of the kills, as a table.
 
 use super::super::books::{Booked, Ending};
+use holdfast_domain::CreditUnit;
 use std::fmt;
 
 /// One way to kill.
@@ -37,6 +38,11 @@ impl Row {
             Some(_) => {}
         }
     }
+
+    /// Counts a prompt of a conversation by its life in the journal.
+    pub(super) fn count_life(&mut self, charged: CreditUnit, commits: u64) {
+        if commits > 0 || !charged.is_zero() { self.charged += 1 } else { self.released += 1 }
+    }
 }
 
 /// All of them.
@@ -62,7 +68,7 @@ impl fmt::Display for Table {
             let [rounds, requests, charged, released, not_booked, faults] = cells;
             writeln!(
                 out,
-                "{name:<28} {rounds:>7} {requests:>9} {charged:>8} {released:>9} {not_booked:>11} {faults:>7}"
+                "{name:<41} {rounds:>7} {requests:>9} {charged:>8} {released:>9} {not_booked:>11} {faults:>7}"
             )
         };
         line(out, "killed at", ["rounds", "requests", "charged", "released", "not booked", "faults"])?;

@@ -25,6 +25,8 @@ struct Owner {
     last: i64,
     last_at: i64,
     chain: Vec<u8>,
+    /// The entries, in order.
+    history: Vec<i64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,7 +116,15 @@ impl Books {
     }
 
     fn add_to_owner(&mut self, record: &Record, changes: [i64; 6], link: (&[u8], Vec<u8>)) -> Result<(), String> {
-        let first = Owner { sums: [0; 6], open_holds: 0, entries: 0, last: 0, last_at: 0, chain: vec![0; 32] };
+        let first = Owner {
+            sums: [0; 6],
+            open_holds: 0,
+            entries: 0,
+            last: 0,
+            last_at: 0,
+            chain: vec![0; 32],
+            history: Vec::new(),
+        };
         let owner = self.owners.entry(record.event.owner().to_string()).or_insert(first);
         let (body, chain) = link;
         let mut hasher = blake3::Hasher::new();
@@ -125,6 +135,7 @@ impl Books {
             return Err("it was before the one before it".to_owned());
         }
         owner.chain = chain;
+        owner.history.push(units(record.offset));
         for (sum, change) in owner.sums.iter_mut().zip(changes) {
             *sum += change;
         }
@@ -187,7 +198,12 @@ impl Books {
     async fn compare(&self, client: &Client) -> Result<(), String> {
         let ask = async |sql: &str| client.query(sql, &[]).await.map_err(|error| format!("the database: {error}"));
         let owners = ask("SELECT owner, available, held, escrowed, paid, revenue, treasury, open_holds, entries, \
-                          last_offset, last_at, chain FROM holdfast.ledger_owners");
+                          last_offset, last_at, chain, \
+                          coalesce((SELECT array_agg(page.entry ORDER BY page.first_offset, page.place) \
+                             FROM (SELECT first_offset, paged.entry, paged.place FROM holdfast.ledger_histories AS history, \
+                                          unnest(offsets) WITH ORDINALITY AS paged (entry, place) \
+                                    WHERE history.owner = owners.owner) AS page), '{}') || recent \
+                     FROM holdfast.ledger_owners AS owners");
         let owner = |row: &Row| Owner {
             sums: std::array::from_fn(|column| row.get(column + 1)),
             open_holds: row.get(7),
@@ -195,6 +211,7 @@ impl Books {
             last: row.get(9),
             last_at: row.get(10),
             chain: row.get(11),
+            history: row.get(12),
         };
         agree("owner", &owners.await?, owner, &self.owners)?;
         let payees = ask("SELECT payee, balance, entries, last_offset FROM holdfast.ledger_payees");

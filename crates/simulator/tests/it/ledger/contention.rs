@@ -111,7 +111,7 @@ async fn d5_a_stranger_who_holds_an_account_keeps_only_those_waiting_who_want_it
         tokio::task::yield_now().await;
     }
     done(&node, reserve("bob", "c2", 10)).await;
-    assert_eq!(code(&waiting.await.unwrap()), "SERVICE_DATABASE_UNAVAILABLE");
+    assert_eq!(code(&waiting.await.unwrap()), "OPTIMISTIC_LOCK");
     stranger.batch_execute("ROLLBACK").await.unwrap();
     done(&node, reserve("alice", "c1", 10)).await;
     assert_eq!(available(&node, "alice").await, 90);
@@ -222,6 +222,12 @@ async fn the_checker_sees_one_planted_difference_in_every_table() {
             "owner alice",
         ),
         ("UPDATE holdfast.ledger_owners SET open_holds = 1".to_owned(), "owner alice"),
+        ("UPDATE holdfast.ledger_owners SET recent = recent[1:4]".to_owned(), "owner alice"),
+        (
+            "INSERT INTO holdfast.ledger_histories SELECT owner, recent[1], 1, recent FROM holdfast.ledger_owners"
+                .to_owned(),
+            "owner alice",
+        ),
         ("UPDATE holdfast.ledger_payees SET balance = balance + 1".to_owned(), "payee paul"),
         ("UPDATE holdfast.ledger_budgets SET total = total + 1".to_owned(), "budget team"),
         ("UPDATE holdfast.ledger_lives SET held = 1 WHERE life = 'c:c1'".to_owned(), "life c:c1"),

@@ -32,6 +32,76 @@ async fn d1_a_commit_whose_answer_is_lost_is_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d1_a_commit_that_was_lost_is_not_taken_for_another_that_got_its_place_after_a_crash() {
+    let world = World::new().await;
+    let proxy = Proxy::to(&world.server).await;
+    let (other, node) = (world.node().await, Arc::new(world.node_with(&proxy.url(), 1, Arc::default()).await));
+    proxy.cut_next(&[Cut::BeforeCommit(1)]);
+    proxy.hold();
+    let asker = Arc::clone(&node);
+    let asked = tokio::spawn(async move { asker.submit(mint("alice", 100, "m1")).await });
+    proxy.holds(1).await;
+    // What a crash does to a sequence: numbers that no commit has made durable are given again.
+    let again = "SELECT setval('holdfast.ledger_blocks', (SELECT last_value FROM holdfast.ledger_blocks), false)";
+    world.number(again).await;
+    done(&other, mint("bob", 70, "m2")).await;
+    proxy.release();
+    let minted = asked.await.unwrap();
+    assert_eq!(node.health().in_doubt, 1);
+    let receipt = minted.expect("is done").receipt().clone();
+    let lasts = format!(
+        "SELECT count(*) FROM holdfast.ledger_entries WHERE owner = 'alice' AND entry_offset = {}",
+        receipt.offset
+    );
+    assert_eq!(world.number(&lasts).await, 1, "what it was told of");
+    assert_eq!((available(&node, "alice").await, available(&node, "bob").await), (100, 70));
+    checker::check(&world.admin).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_a_commit_in_doubt_is_found_out_even_if_the_database_refuses_for_a_while() {
+    let world = World::new().await;
+    let proxy = Proxy::to(&world.server).await;
+    let heard = Arc::new(Heard::default());
+    let node = Arc::new(world.node_with(&proxy.url(), 1, Arc::clone(&heard)).await);
+    proxy.cut_next(&[Cut::AnswerOfCommit(3)]);
+    let funds = ["alice", "bob", "carol"].map(|owner| mint(owner, 100, owner));
+    assert!(node.submit_batch(funds.into()).await.unwrap().iter().all(Result::is_ok));
+
+    // While one waits for carol two more collect, of different callers: they go together.
+    let (carol, alice) = (world.lock("carol").await, world.lock("alice").await);
+    let ask = |owner: &str| {
+        let (node, request) = (Arc::clone(&node), mint(owner, 10, &format!("{owner}-2")));
+        tokio::spawn(async move { node.submit(request).await })
+    };
+    let first = ask("carol");
+    world.until("SELECT count(*) FROM pg_stat_activity WHERE usename = 'node' AND wait_event_type = 'Lock'").await;
+    let both = [ask("alice"), ask("bob")];
+    while node.health().waiting < 2 {
+        tokio::task::yield_now().await;
+    }
+    carol.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(code(&first.await.unwrap()), "done");
+    proxy.hold();
+    alice.batch_execute("COMMIT").await.unwrap();
+    proxy.holds(1).await;
+    let may = "EXECUTE ON FUNCTION holdfast.ledger_open(text[], text[], text[], text[], text[], bigint[])";
+    world.admin.batch_execute(&format!("REVOKE {may} FROM symphony_ledger")).await.unwrap();
+    proxy.release();
+    while !heard.0.lock().unwrap().iter().any(|said| said.starts_with("Refused")) {
+        tokio::task::yield_now().await;
+    }
+    world.admin.batch_execute(&format!("GRANT {may} TO symphony_ledger")).await.unwrap();
+    for asked in both {
+        let answer = asked.await.unwrap();
+        assert!(matches!(answer, Ok(Outcome::Applied(_))), "this one did it: {answer:?}");
+    }
+    assert_eq!((proxy.cuts(), node.health().in_doubt), ((1, 1), 1));
+    assert_eq!((available(&node, "alice").await, available(&node, "bob").await), (110, 110), "once each");
+    checker::check(&world.admin).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d1_connections_cut_at_random_places_lose_nothing_and_do_nothing_twice() {
     let (mut cuts, mut commits_cut, mut in_doubt) = (0, 0, 0);
     let world = World::new().await;
@@ -109,9 +179,9 @@ async fn s16_a_session_that_opened_and_went_silent_is_ended_and_its_admission_wi
     let silent = world.database("postgres").connect().await.unwrap();
     silent.batch_execute("SET idle_in_transaction_session_timeout = '500ms'; BEGIN").await.unwrap();
     let open = "SELECT * FROM holdfast.ledger_open('{alice}', '{}', '{}', '{}', '{}', '{}')";
-    assert_eq!(silent.query(open, &[]).await.unwrap().len(), 4, "the owner, the moment, the block, the locks");
+    assert_eq!(silent.query(open, &[]).await.unwrap().len(), 2, "the owner, the block");
     done(&node, reserve("alice", "c1", 10)).await;
-    let admit = "SELECT holdfast.ledger_admit('{}', '{}', '{}', '{}', '{}', '{}')";
+    let admit = "SELECT holdfast.ledger_admit('{}', '{}', false, '{}', '{}', '{}', '{}', '{}')";
     let told = silent.batch_execute(admit).await.unwrap_err();
     assert!(told.is_closed() || told.code().is_some_and(|code| code.code() == "25P03"), "{told:?}");
     checker::check(&world.admin).await.unwrap();
@@ -131,7 +201,7 @@ async fn d5_a_server_process_that_never_answers_is_left_and_another_one_asked() 
     let wanted = holdfast_engine::part::Wanted { owners: vec!["alice".parse().unwrap()], ..Default::default() };
     let (read, asked) = tokio::join!(
         node.look(&wanted, |view| view.balance("alice".parse().unwrap())),
-        // So many that every lane has one.
+        // Several at once.
         five_holds(&node)
     );
     assert_eq!(read.map(|_| ()).map_err(|refusal| refusal.code()), Err("SERVICE_DATABASE_UNAVAILABLE"));

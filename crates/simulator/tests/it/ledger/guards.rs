@@ -19,6 +19,9 @@ async fn the_books_cannot_be_bent() {
         ("UPDATE holdfast.ledger_entries SET available = available", "P0001"),
         ("DELETE FROM holdfast.ledger_entries", "P0001"),
         ("TRUNCATE holdfast.ledger_entries", "P0001"),
+        ("UPDATE holdfast.ledger_histories SET offsets = offsets", "P0001"),
+        ("DELETE FROM holdfast.ledger_histories", "P0001"),
+        ("TRUNCATE holdfast.ledger_histories", "P0001"),
         // Even a superuser meets the checks.
         ("UPDATE holdfast.ledger_owners SET available = -1, revenue = revenue + available + 1", "23514"),
         ("UPDATE holdfast.ledger_owners SET available = available + 1", "23514"),
@@ -44,32 +47,55 @@ async fn what_was_decided_on_an_older_book_is_not_admitted() {
     let node = world.node().await;
     done(&node, mint("alice", 1_000, "m1")).await;
     done(&node, reserve("alice", "c1", 100)).await;
-    // An entry as a node would write it that has not seen the last one.
-    let chain = "decode(repeat('00', 32), 'hex')";
-    let release = |owner_seen: &str, life: &str, seen: &str, returned: u64| {
-        format!(
-            "SELECT holdfast.ledger_admit(ARRAY[ROW(99999999, 1, 'billing_release', 'alice', {life}, NULL, NULL, \
-             100, -100, 0, 0, 0, 0, '\\x00', {chain})::holdfast.ledger_new_entry], \
-             ARRAY[ROW('alice', {owner_seen}, {returned}, -{returned}, 0, 0, 0, 0, -1, 1, 99999999, 1, {chain})\
-             ::holdfast.ledger_new_owner], \
-             ARRAY[ROW({life}, {seen}, 'alice', 'RELEASED', 0, NULL, '{{}}', '{{99999999}}')::holdfast.ledger_new_life], \
-             '{{}}', '{{}}', '{{}}')"
-        )
+    let release = Release {
+        place: "(SELECT ctid FROM holdfast.ledger_owners)",
+        owner_seen: "(SELECT last_offset FROM holdfast.ledger_owners)",
+        life: "c:c1",
+        seen: "(SELECT records[1] FROM holdfast.ledger_lives)",
+        returned: 100,
+        records: "99999999",
     };
-    let entry = |owner_seen: &str, life: &str, seen: &str| release(owner_seen, life, seen, 100);
-    let last = "(SELECT last_offset FROM holdfast.ledger_owners)";
-    let of_life = "(SELECT records[1] FROM holdfast.ledger_lives)";
-    assert_eq!(refused(&world, &entry("1", "'c:c1'", of_life)).await, "P7101");
-    assert_eq!(refused(&world, &entry(last, "'c:c1'", "1")).await, "P7101");
-    assert_eq!(refused(&world, &entry(last, "'c:other'", of_life)).await, "P7101");
-    assert_eq!(
-        refused(&world, &entry("0", "'c:c1'", of_life)).await,
-        "23514",
-        "an owner who is there is not made anew"
-    );
-    assert_eq!(refused(&world, &entry(last, "'c:c1'", "0")).await, "23505", "a charge is not begun twice");
-    assert_eq!(refused(&world, &release(last, "'c:c1'", of_life, 90)).await, "P7102", "balances are what entries say");
+    for (what, release, state) in [
+        ("the owner has moved on", Release { owner_seen: "1", ..release }, "P7101"),
+        ("the owner is elsewhere", Release { place: "'(7,7)'::tid", ..release }, "P7101"),
+        ("the charge has moved on", Release { seen: "1", ..release }, "P7101"),
+        ("the charge is another", Release { life: "c:other", ..release }, "P7101"),
+        ("an owner who is there is not made anew", Release { owner_seen: "0", ..release }, "23514"),
+        ("a charge is not begun twice", Release { seen: "0", ..release }, "23505"),
+        ("balances are what entries say", Release { returned: 90, ..release }, "P7102"),
+        ("a history has every entry", Release { records: "", ..release }, "P7102"),
+    ] {
+        assert_eq!(refused(&world, &release.sql()).await, state, "{what}");
+    }
     assert_eq!(world.number("SELECT count(*) FROM holdfast.ledger_entries").await, 2);
-    world.admin.batch_execute(&entry(last, "'c:c1'", of_life)).await.unwrap();
+    world.admin.batch_execute(&release.sql()).await.unwrap();
     assert_eq!(world.number("SELECT available FROM holdfast.ledger_owners").await, 1_000);
+}
+
+/// An entry as a node would write it, on a book as it saw it.
+#[derive(Clone, Copy)]
+struct Release {
+    place: &'static str,
+    owner_seen: &'static str,
+    life: &'static str,
+    seen: &'static str,
+    returned: u64,
+    records: &'static str,
+}
+
+impl Release {
+    fn sql(self) -> String {
+        let Self { place, owner_seen, life, seen, returned, records } = self;
+        let chain = "decode(repeat('00', 32), 'hex')";
+        let after = format!(
+            "ARRAY[ROW('{life}', {seen}, 'alice', 'RELEASED', 0, NULL, '{{}}', '{{99999999}}')::holdfast.ledger_new_life]"
+        );
+        let (begun, moved) = if seen == "0" { (after.as_str(), "'{}'") } else { ("'{}'", after.as_str()) };
+        format!(
+            "SELECT holdfast.ledger_admit(ARRAY[ROW(99999999, 1, 'billing_release', 'alice', '{life}', NULL, NULL, \
+             100, -100, 0, 0, 0, 0, '\\x00', {chain})::holdfast.ledger_new_entry], \
+             ARRAY[ROW('alice', {place}, {owner_seen}, {returned}, -{returned}, 0, 0, 0, 0, -1, 1, 99999999, 1, {chain}, \
+             '{{{records}}}', false)::holdfast.ledger_moved_owner], false, {begun}, {moved}, '{{}}', '{{}}', '{{}}')"
+        )
+    }
 }

@@ -4,6 +4,7 @@ pub(crate) mod checker;
 mod contention;
 mod faults;
 mod guards;
+mod known;
 mod load;
 mod moving;
 mod nodes;
@@ -82,6 +83,21 @@ impl World {
 
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.admin.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    /// Returns when this is more than nothing.
+    pub(crate) async fn until(&self, sql: &str) {
+        while self.number(sql).await == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Somebody who keeps an owner's row locked, until `COMMIT`.
+    pub(crate) async fn lock(&self, owner: &str) -> Client {
+        let client = self.log_in("postgres").await;
+        let lock = format!("BEGIN; SELECT FROM holdfast.ledger_owners WHERE owner = '{owner}' FOR UPDATE");
+        client.batch_execute(&lock).await.unwrap();
+        client
     }
 }
 

@@ -49,6 +49,7 @@ const MAY: [(&str, &[&str]); 5] = [
             "SELECT payment_outbox_dead_letters",
             "SELECT payment_outbox_pending",
             "SELECT payment_outbox_resolutions",
+            "SELECT queue_items",
             "count_outbox",
             "find_outbox",
             "list_outbox",
@@ -149,7 +150,7 @@ async fn functions_with_their_owners_rights_are_made_as_such_must_be() {
                    OR prosrc ILIKE '%execute %')";
     assert_eq!(world.ask(loose).await, Vec::<Vec<String>>::new());
     let definers = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace AND prosecdef \
-                    AND NOT starts_with(proname, 'ledger')";
+                    AND proname !~ '^(ledger|access|queue)_'";
     assert_eq!(world.value(definers).await, "19");
     let clock = "SELECT indexrelid::regclass FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid \
                  WHERE relnamespace = 'holdfast'::regnamespace AND pg_get_expr(indpred, indrelid) ~ 'now|timestamp'";

@@ -1,0 +1,135 @@
+//! `bench escrow`: hold → put in → take up → finish over HTTP, beside reserve + commit over the same server in the same run.
+//!
+//! One `holdfast serve` with both services in it, every answer durable. The two take turns case by case, so that a noisy
+//! minute of the disk hits them alike. A cycle of the queue is four calls and a pair of the ledger is two, so half as many
+//! cycles as pairs is as fast a call; that is what is asked.
+
+pub mod load;
+
+use crate::error::BenchError;
+use crate::ledger::Choice;
+use crate::plan::Plan;
+use crate::report::{Missing, Report, Row, readable};
+use crate::servers::holdfast::Served;
+use crate::usage::{processor_time, processor_time_alone};
+use load::{Load, Taken};
+use std::time::Duration;
+use tokio::runtime::Builder;
+
+/// The name of the benchmark and of its file.
+pub const NAME: &str = "escrow";
+/// The subject whose ratios to the other are reported.
+pub const OURS: &str = "escrow";
+
+const CONNECTIONS: [usize; 3] = [1, 16, 64];
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Hold, put in, take up, finish.
+    Escrow,
+    /// Reserve, commit.
+    Reservation,
+}
+
+impl Subject {
+    const ALL: [Self; 2] = [Self::Escrow, Self::Reservation];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Escrow => OURS,
+            Self::Reservation => "reservation",
+        }
+    }
+
+    /// What each of its calls is called, and its two metrics.
+    #[must_use]
+    pub const fn calls(self) -> &'static [[&'static str; 3]] {
+        match self {
+            Self::Escrow => &[
+                ["hold", "hold p50", "hold p99"],
+                ["enqueue", "enqueue p50", "enqueue p99"],
+                ["start", "start p50", "start p99"],
+                ["finish", "finish p50", "finish p99"],
+            ],
+            Self::Reservation => &[["reserve", "reserve p50", "reserve p99"], ["commit", "commit p50", "commit p99"]],
+        }
+    }
+}
+
+/// Runs both in every case and reports as it goes; returns how many failed.
+///
+/// # Errors
+/// If interrupted, or if the server does not run.
+pub fn run(plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, BenchError> {
+    report.introduce(OURS, "hold, put in, take up, finish: one cycle".to_owned());
+    report.introduce("reservation", "reserve, commit: one cycle, on the same server".to_owned());
+    let dir = plan.sandbox.fresh("served")?;
+    let served = Served::start(&dir, &dir.join("data"), &[])?;
+    for user in load::users() {
+        served.mint(&user)?;
+    }
+    let token = served.service_token()?;
+    let mut failed = 0;
+    let mut round = 0;
+    for connections in CONNECTIONS {
+        let case = format!("{connections} connections");
+        if choice.case.as_ref().is_some_and(|only| *only != connections.to_string()) {
+            continue;
+        }
+        for subject in Subject::ALL {
+            plan.stop.check()?;
+            if choice.subject.as_ref().is_some_and(|only| only != subject.name()) {
+                continue;
+            }
+            round += 1;
+            let load = Load { url: served.url.clone(), token: token.clone(), subject, connections, round };
+            match measure(&load, served.server.pid(), plan) {
+                Ok(figures) => add(report, subject, &case, figures),
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error) => {
+                    failed += 1;
+                    eprintln!("{case:<15} {:<11} failed: {error}", subject.name());
+                    let (subject, case) = (subject.name().to_owned(), case.clone());
+                    report.miss(Missing { subject, case, why: format!("failed: {error}") });
+                }
+            }
+        }
+    }
+    Ok(failed)
+}
+
+type Figure = (&'static str, f64, &'static str);
+
+fn measure(load: &Load, pid: u32, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(BenchError::io("start a runtime"))?;
+    let own = || processor_time_alone(std::process::id());
+    let warm_up = Load { round: load.round + load::WARM_UP, ..load.clone() };
+    runtime.block_on(load::run(&warm_up, plan.warm_up, &plan.stop))?;
+    let (theirs_before, ours_before) = (processor_time(pid), own());
+    let Taken { cycles, calls, elapsed } = runtime.block_on(load::run(load, plan.duration, &plan.stop))?;
+    let (theirs, ours) = (processor_time(pid) - theirs_before, own() - ours_before);
+    let count = cycles.max(1) as f64;
+    let mut figures = vec![
+        ("throughput", count / elapsed.as_secs_f64(), "cycles/s"),
+        ("CPU", theirs.as_secs_f64() * 1e6 / count, "µs/cycle"),
+        ("driver CPU", ours.as_secs_f64() * 1e6 / count, "µs/cycle"),
+    ];
+    for ([_, p50_name, p99_name], latencies) in load.subject.calls().iter().zip(calls) {
+        let (p50, p99) = latencies.p50_and_p99();
+        figures.extend([(*p50_name, milliseconds(p50), "ms"), (*p99_name, milliseconds(p99), "ms")]);
+    }
+    Ok(figures)
+}
+
+fn add(report: &mut Report, subject: Subject, case: &str, figures: Vec<Figure>) {
+    let rate = figures.first().map(|(_, rate, _)| *rate).unwrap_or_default();
+    eprintln!("{case:<15} {:<11} {} cycles/s", subject.name(), readable(rate));
+    for (metric, value, unit) in figures {
+        report.add(Row { subject: subject.name().to_owned(), case: case.to_owned(), metric, value, unit });
+    }
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

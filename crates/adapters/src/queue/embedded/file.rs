@@ -1,0 +1,251 @@
+//! The file `DATA/queue.db`: every item, derived from the log. Those that have ended are read from here.
+//!
+//! # Invariants
+//! - It is as the log was after record `applied`, all of it or nothing: items and that number are written together.
+//! - It is never ahead of what is durable, and never asked while it is made anew.
+//! - A row whose checksum does not hold is damage, not an item.
+
+use super::record::{Step, decode_item, encode_item};
+use crate::sqlite;
+use holdfast_domain::queue::{Item, Stage, State};
+use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
+use holdfast_engine::{Applied, Corrupt};
+use holdfast_journal::{JournalId, Location, failpoint};
+use rusqlite::types::Type;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Transaction, params};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::{Path, PathBuf};
+
+const SCHEMA: &str = include_str!("schema.sql");
+/// What `PRAGMA user_version` must say; another number means another schema.
+const SCHEMA_VERSION: i64 = 1;
+/// The bytes of a row's checksum.
+const CHECKSUM_BYTES: usize = 8;
+
+/// The file of the items, below the data directory.
+#[must_use]
+pub fn path(data: &Path) -> PathBuf {
+    data.join("queue.db")
+}
+
+/// Deletes the file. It is made anew from the log.
+pub fn remove(data: &Path) -> std::io::Result<()> {
+    sqlite::remove(&path(data))
+}
+
+/// Why records could not be applied.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotApplied {
+    /// The file could not be written or read.
+    #[error("queue.db: {0}")]
+    File(#[from] rusqlite::Error),
+    /// A record does not follow from those before it.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+}
+
+/// The writing end.
+pub(super) struct Writer {
+    connection: Connection,
+    pub(super) applied: Applied,
+}
+
+impl Writer {
+    /// Opens the file of `journal`; makes it anew where it is damaged, or of another version or journal.
+    pub(super) fn open(data: &Path, journal: JournalId) -> Result<Self, NotApplied> {
+        match existing(data, journal) {
+            Ok(Some(writer)) => Ok(writer),
+            Ok(None) | Err(_) => {
+                let unusable = |error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(Box::new(error));
+                remove(data).map_err(unusable)?;
+                Ok(create(data, journal)?)
+            }
+        }
+    }
+
+    /// Applies records, which follow what it has, and remembers that it has come to `applied`: all of it, or nothing.
+    pub(super) fn apply(&mut self, steps: Vec<(u64, Step)>, applied: Applied) -> Result<(), NotApplied> {
+        let transaction = self.connection.transaction()?;
+        let mut changed: HashMap<ItemId, (u64, Item)> = HashMap::with_capacity(steps.len());
+        for (offset, step) in steps {
+            let corrupt = Corrupt { offset, what: "it does not follow from the item as it was" };
+            match changed.entry(step.id()) {
+                Entry::Occupied(mut entry) => {
+                    let (seq, before) = entry.get().clone();
+                    entry.insert((seq, step.after(Some(before)).ok_or(corrupt)?));
+                }
+                Entry::Vacant(entry) => {
+                    let before = match &step {
+                        // Whoever decided it has looked; and an id that is there twice is refused by the file.
+                        Step::Put(_) => None,
+                        Step::Start { .. } | Step::End { .. } => found(&transaction, step.id())?,
+                    };
+                    let (seq, before) = before.map_or((offset, None), |(seq, item)| (seq, Some(item)));
+                    entry.insert((seq, step.after(before).ok_or(corrupt)?));
+                }
+            }
+        }
+        let mut changed: Vec<(u64, Item)> = changed.into_values().collect();
+        changed.sort_unstable_by_key(|(seq, _)| *seq);
+        for (seq, item) in &changed {
+            write(&transaction, *seq, item)?;
+        }
+        let progress = "UPDATE applied SET through = ?1, location = ?2";
+        let packed = applied.location.pack().cast_signed();
+        transaction.prepare_cached(progress)?.execute(params![applied.through.cast_signed(), packed])?;
+        failpoint::pass("queue.before_file");
+        transaction.commit()?;
+        self.applied = applied;
+        Ok(())
+    }
+
+    /// Every item that has not ended.
+    pub(super) fn open_items(&self) -> rusqlite::Result<Vec<Item>> {
+        let query = "SELECT item FROM items WHERE ended_at IS NULL ORDER BY seq";
+        self.connection.prepare(query)?.query_map([], |row| item(row, 0))?.collect()
+    }
+}
+
+fn write(transaction: &Transaction<'_>, seq: u64, item: &Item) -> rusqlite::Result<()> {
+    let upsert = "INSERT INTO items (seq, id, escrow, payee, state, ended_at, item) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+         ON CONFLICT (seq) DO UPDATE SET state = excluded.state, ended_at = excluded.ended_at, item = excluded.item";
+    let intake = &item.intake;
+    let ended_at = ended_at(item).map(|at| at.millis().cast_signed());
+    let row = params![
+        seq.cast_signed(),
+        intake.id.as_str(),
+        intake.escrow.as_str(),
+        intake.payee.as_str(),
+        item.state().name(),
+        ended_at,
+        sealed(item)
+    ];
+    transaction.prepare_cached(upsert)?.execute(row).map(drop)
+}
+
+/// When an item ended, if it has.
+pub(super) const fn ended_at(item: &Item) -> Option<Timestamp> {
+    match item.stage {
+        Stage::Queued { .. } | Stage::InProgress { .. } => None,
+        Stage::Ended(end) => Some(end.ended_at),
+    }
+}
+
+fn sealed(item: &Item) -> Vec<u8> {
+    let mut bytes = encode_item(item);
+    let checksum = checksum(&bytes);
+    bytes.extend(checksum);
+    bytes
+}
+
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let hash = blake3::hash(bytes);
+    *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
+}
+
+fn item(row: &Row<'_>, column: usize) -> rusqlite::Result<Item> {
+    let damaged = || {
+        let error = "a row's checksum does not hold".into();
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, error)
+    };
+    let stored = row.get_ref(column)?.as_blob()?;
+    let (bytes, sum) = stored.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(damaged)?;
+    decode_item(bytes).filter(|_| checksum(bytes) == *sum).ok_or_else(damaged)
+}
+
+fn found(connection: &Connection, id: ItemId) -> rusqlite::Result<Option<(u64, Item)>> {
+    let query = "SELECT seq, item FROM items WHERE id = ?1";
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?.cast_unsigned(), item(row, 1)?));
+    connection.prepare_cached(query)?.query_row([id.as_str()], read).optional()
+}
+
+fn existing(data: &Path, journal: JournalId) -> rusqlite::Result<Option<Writer>> {
+    if !path(data).exists() {
+        return Ok(None);
+    }
+    let connection = connect(data)?;
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let sound: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
+    if version != SCHEMA_VERSION || sound != "ok" {
+        return Ok(None);
+    }
+    let read = |row: &Row<'_>| {
+        let location = Location::unpack(row.get::<_, i64>(1)?.cast_unsigned());
+        Ok(Applied { through: row.get::<_, i64>(0)?.cast_unsigned(), location })
+    };
+    let query = "SELECT through, location FROM applied WHERE journal = ?1";
+    let applied = connection.query_row(query, [journal.0], read).optional()?;
+    Ok(applied.map(|applied| Writer { connection, applied }))
+}
+
+fn create(data: &Path, journal: JournalId) -> rusqlite::Result<Writer> {
+    let mut connection = connect(data)?;
+    let applied = Applied::NOTHING;
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(SCHEMA)?;
+    let row = params![journal.0, 0, applied.location.pack().cast_signed()];
+    transaction.execute("INSERT INTO applied VALUES (1, ?1, ?2, ?3)", row)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()?;
+    Ok(Writer { connection, applied })
+}
+
+fn connect(data: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path(data))?;
+    // NORMAL cannot corrupt a write-ahead log, and may lose the newest transactions: they are read again from the log.
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
+    connection.pragma_update(None, "cache_size", -8_192)?;
+    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(connection)
+}
+
+/// The reading end.
+pub(super) struct Reader(Connection);
+
+impl Reader {
+    pub(super) fn open(data: &Path) -> rusqlite::Result<Self> {
+        let connection = connect(data)?;
+        connection.pragma_update(None, "query_only", true)?;
+        Ok(Self(connection))
+    }
+
+    pub(super) fn item(&self, id: ItemId) -> rusqlite::Result<Option<Item>> {
+        Ok(found(&self.0, id)?.map(|(_, item)| item))
+    }
+
+    /// Those that ended so, the last first, after the one that ended at that moment with that name.
+    pub(super) fn ended(
+        &self,
+        state: State,
+        payee: Option<PayeeId>,
+        after: Option<(Timestamp, ItemId)>,
+        at_most: usize,
+    ) -> rusqlite::Result<Vec<Item>> {
+        let of_payee = if payee.is_some() { "payee = ?5 AND" } else { "?5 IS NULL AND" };
+        let query = format!(
+            "SELECT item FROM items WHERE {of_payee} state = ?1 AND ended_at IS NOT NULL \
+             AND ended_at <= ?2 AND (ended_at < ?2 OR id > ?3) ORDER BY ended_at DESC, id LIMIT ?4"
+        );
+        let (at, id) = after.map_or((i64::MAX, String::new()), |(at, id)| (at.millis().cast_signed(), id.to_string()));
+        let limit = i64::try_from(at_most).unwrap_or(i64::MAX);
+        let payee = payee.map(|payee| payee.to_string());
+        let mut found = self.0.prepare_cached(&query)?;
+        found.query_map(params![state.name(), at, id, limit, payee], |row| item(row, 0))?.collect()
+    }
+
+    /// Whether an item has or had this escrow.
+    pub(super) fn is_linked(&self, escrow: EscrowId) -> rusqlite::Result<bool> {
+        self.0.prepare_cached("SELECT 1 FROM items WHERE escrow = ?1 LIMIT 1")?.exists([escrow.as_str()])
+    }
+}
+
+/// Whether it is the file that is at fault, and not the moment.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+        || matches!(error, rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..))
+}

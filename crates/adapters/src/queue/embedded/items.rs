@@ -1,0 +1,204 @@
+//! The items in memory: all that have not ended, and those that have until the file has them. No I/O.
+
+use holdfast_domain::queue::{Item, Rank, Stage, State};
+use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
+use holdfast_engine::queue::Counts;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
+
+/// An item, and the record that must be durable before anybody is told of it. That of an end need not be.
+pub(super) struct Kept {
+    pub(super) item: Item,
+    pub(super) after: u64,
+}
+
+/// Items in one state, by rank.
+#[derive(Default)]
+struct Shelf {
+    all: BTreeSet<Rank>,
+    of_payee: BTreeSet<(PayeeId, Rank)>,
+}
+
+/// The items in memory.
+#[derive(Default)]
+pub(super) struct Items {
+    by_id: HashMap<ItemId, Kept>,
+    queued: Shelf,
+    in_progress: Shelf,
+    /// Of those that have not ended.
+    by_escrow: HashMap<EscrowId, ItemId>,
+    by_drop: BTreeSet<(Timestamp, ItemId)>,
+    by_age: BTreeSet<(Timestamp, ItemId)>,
+    /// Those that have ended, with the record that says so, in the order of the records.
+    ended: VecDeque<(u64, ItemId)>,
+}
+
+impl Shelf {
+    fn change(&mut self, item: &Item, change: Change) {
+        let (rank, payee) = (item.rank(), item.intake.payee);
+        match change {
+            Change::In => {
+                self.all.insert(rank);
+                self.of_payee.insert((payee, rank));
+            }
+            Change::Out => {
+                self.all.remove(&rank);
+                self.of_payee.remove(&(payee, rank));
+            }
+        }
+    }
+
+    fn after(&self, payee: Option<PayeeId>, after: Option<Rank>, at_most: usize) -> Vec<Rank> {
+        match payee {
+            None => {
+                let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+                self.all.range((from, Bound::Unbounded)).take(at_most).copied().collect()
+            }
+            Some(payee) => self.of(payee, after).take(at_most).collect(),
+        }
+    }
+
+    fn of(&self, payee: PayeeId, after: Option<Rank>) -> impl Iterator<Item = Rank> {
+        let from = match after {
+            Some(rank) => Bound::Excluded((payee, rank)),
+            None => Bound::Included((payee, first_rank())),
+        };
+        let ranked = self.of_payee.range((from, Bound::Unbounded));
+        ranked.take_while(move |(of, _)| *of == payee).map(|(_, rank)| *rank)
+    }
+}
+
+/// The first rank that an item can have.
+fn first_rank() -> Rank {
+    (std::cmp::Reverse(i32::MAX), Timestamp::EPOCH, ItemId::from_bytes(b"-").expect("a plain character"))
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    In,
+    Out,
+}
+
+impl Items {
+    pub(super) fn get(&self, id: ItemId) -> Option<&Kept> {
+        self.by_id.get(&id)
+    }
+
+    /// The item that has not ended and has this escrow.
+    pub(super) fn of_escrow(&self, escrow: EscrowId) -> Option<&Kept> {
+        self.by_escrow.get(&escrow).and_then(|id| self.by_id.get(id))
+    }
+
+    /// Puts an item as it is after the record `offset`.
+    pub(super) fn set(&mut self, item: Item, offset: u64) {
+        let id = item.intake.id;
+        let mut after = offset;
+        if let Some(before) = self.by_id.remove(&id) {
+            self.index(&before.item, Change::Out);
+            if item.state().is_end() {
+                after = before.after;
+            }
+        }
+        self.index(&item, Change::In);
+        if item.state().is_end() {
+            self.ended.push_back((offset, id));
+        }
+        self.by_id.insert(id, Kept { item, after });
+    }
+
+    fn index(&mut self, item: &Item, change: Change) {
+        let shelf = match item.stage {
+            Stage::Queued { .. } => &mut self.queued,
+            Stage::InProgress { .. } => &mut self.in_progress,
+            Stage::Ended(_) => return,
+        };
+        shelf.change(item, change);
+        let (id, escrow, age) = (item.intake.id, item.intake.escrow, (item.queued_at, item.intake.id));
+        let drop = match item.stage {
+            Stage::Queued { drop_at } => drop_at.map(|at| (at, id)),
+            Stage::InProgress { .. } | Stage::Ended(_) => None,
+        };
+        match change {
+            Change::In => {
+                self.by_escrow.insert(escrow, id);
+                self.by_age.insert(age);
+                self.by_drop.extend(drop);
+            }
+            Change::Out => {
+                self.by_escrow.remove(&escrow);
+                self.by_age.remove(&age);
+                drop.map(|drop| self.by_drop.remove(&drop));
+            }
+        }
+    }
+
+    /// Forgets those that ended by record `through` or before: the file has them. Whether there was one.
+    pub(super) fn forget_ended(&mut self, through: u64) -> bool {
+        let before = self.ended.len();
+        while let Some((offset, id)) = self.ended.front().copied()
+            && offset <= through
+        {
+            self.ended.pop_front();
+            self.by_id.remove(&id);
+        }
+        self.ended.len() < before
+    }
+
+    /// How many that have ended the file has not got.
+    pub(super) fn unfiled(&self) -> usize {
+        self.ended.len()
+    }
+
+    /// The first of a payee's waiting items that is not overdue.
+    pub(super) fn next_of(&self, payee: PayeeId, now: Timestamp) -> Option<&Item> {
+        let waiting = self.queued.of(payee, None).filter_map(|(.., id)| self.by_id.get(&id));
+        waiting.map(|kept| &kept.item).find(|item| !item.is_overdue(now))
+    }
+
+    /// Items that have not ended, by rank: of one state, or of both.
+    pub(super) fn open(
+        &self,
+        state: Option<State>,
+        payee: Option<PayeeId>,
+        after: Option<Rank>,
+        at_most: usize,
+    ) -> Vec<Item> {
+        let shelves: &[&Shelf] = match state {
+            Some(State::Queued) => &[&self.queued],
+            Some(State::InProgress) => &[&self.in_progress],
+            None => &[&self.queued, &self.in_progress],
+            Some(State::Finished | State::Abandoned | State::Partial) => &[],
+        };
+        let mut ranks: Vec<Rank> = shelves.iter().flat_map(|shelf| shelf.after(payee, after, at_most)).collect();
+        ranks.sort_unstable();
+        ranks.truncate(at_most);
+        ranks.iter().filter_map(|(.., id)| self.by_id.get(id)).map(|kept| kept.item.clone()).collect()
+    }
+
+    /// Those that have ended so and that the file may not have, in no order.
+    pub(super) fn ended(&self, state: State, payee: Option<PayeeId>) -> Vec<Item> {
+        let items = self.ended.iter().filter_map(|(_, id)| self.by_id.get(id)).map(|kept| &kept.item);
+        let wanted = items.filter(|item| item.state() == state && payee.is_none_or(|payee| item.intake.payee == payee));
+        wanted.cloned().collect()
+    }
+
+    /// Those that nobody took up in time, the longest overdue first.
+    pub(super) fn overdue(&self, now: Timestamp, at_most: usize) -> Vec<Item> {
+        let due = self.by_drop.iter().take_while(|(at, _)| *at <= now).take(at_most);
+        due.filter_map(|(_, id)| self.by_id.get(id)).map(|kept| kept.item.clone()).collect()
+    }
+
+    /// Which of these escrows one of them has.
+    pub(super) fn linked(&self, escrows: &[EscrowId]) -> HashSet<EscrowId> {
+        let ended = self.ended.iter().filter_map(|(_, id)| self.by_id.get(id)).map(|kept| kept.item.intake.escrow);
+        let ended: HashSet<EscrowId> = ended.collect();
+        let is_here = |escrow: &&EscrowId| self.by_escrow.contains_key(escrow) || ended.contains(escrow);
+        escrows.iter().filter(is_here).copied().collect()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let count = |shelf: &Shelf| u64::try_from(shelf.all.len()).unwrap_or(u64::MAX);
+        let oldest = self.by_age.first().map(|(at, _)| *at);
+        Counts { queued: count(&self.queued), in_progress: count(&self.in_progress), oldest }
+    }
+}

@@ -1,0 +1,22 @@
+-- Every item of the queue, derived from its log. `seq` is the offset of the record that put it.
+CREATE TABLE applied (
+    one      INTEGER PRIMARY KEY CHECK (one = 1),
+    journal  BLOB    NOT NULL,
+    through  INTEGER NOT NULL,
+    location INTEGER NOT NULL
+);
+
+-- `item` is all of it, with a checksum; the other columns are what is looked for. `ended_at` is NULL while it has not ended.
+CREATE TABLE items (
+    seq      INTEGER PRIMARY KEY,
+    id       TEXT    NOT NULL UNIQUE,
+    escrow   TEXT    NOT NULL,
+    payee    TEXT    NOT NULL,
+    state    TEXT    NOT NULL,
+    ended_at INTEGER,
+    item     BLOB    NOT NULL
+);
+CREATE INDEX items_of_escrow ON items (escrow);
+CREATE INDEX items_open ON items (seq) WHERE ended_at IS NULL;
+CREATE INDEX items_ended ON items (state, ended_at DESC, id) WHERE ended_at IS NOT NULL;
+CREATE INDEX items_ended_of_payee ON items (payee, state, ended_at DESC, id) WHERE ended_at IS NOT NULL;

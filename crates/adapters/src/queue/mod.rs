@@ -1,0 +1,7 @@
+//! Stores of the performance queue's items: in this process, and in PostgreSQL.
+
+pub mod embedded;
+pub mod postgres;
+
+pub use embedded::LoggedQueue;
+pub use postgres::PostgresQueue;

@@ -1,0 +1,430 @@
+//! The queue's log on a disk that dies: what comes back is what was durable, or that and the frame that was on its way. Its file
+//! is damaged in between, and is as the log says all the same.
+
+use holdfast_adapters::queue::LoggedQueue;
+use holdfast_adapters::queue::embedded::{Core, Decided, NoRoom, Seal, path};
+use holdfast_domain::queue::{Cause, Intake, Item, Stage, State, Verdict, enqueue};
+use holdfast_domain::{CreditUnit, ItemId, Span, Timestamp};
+use holdfast_engine::queue::{Filter, Put, QueueFailed, QueueStore};
+use holdfast_journal::{Batch, Config, Journal, JournalId, LocalDisk};
+use holdfast_simulator::SimDisk;
+use holdfast_simulator::disk::Lie;
+use holdfast_simulator::rng::Rng;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The least, so that segments are begun often.
+const SEGMENT_BYTES: u32 = 64 * 1_024;
+const LIVES: u32 = 12;
+const STEPS: u32 = 120;
+
+type Items = BTreeMap<ItemId, Item>;
+
+/// What must be there, and what may be.
+struct World {
+    disk: SimDisk,
+    data: tempfile::TempDir,
+    rng: Rng,
+    /// As of the last frame that is known to be durable.
+    durable: Items,
+    /// With everything that has been decided since.
+    decided: Items,
+    named: u32,
+    now: u64,
+}
+
+/// What a run came to.
+#[derive(Debug, Default, Clone, Copy)]
+struct Came {
+    crashes: u32,
+    lost: u32,
+    kept: u32,
+    anew: u32,
+}
+
+impl World {
+    fn new(seed: u64, lie: Option<Lie>) -> Self {
+        let mut rng = Rng::new(seed);
+        let disk = SimDisk::new(rng.fork());
+        disk.set_lie(lie);
+        let data = tempfile::tempdir().unwrap();
+        let (durable, decided) = (Items::new(), Items::new());
+        Self { disk, data, rng, durable, decided, named: 0, now: 1_000 }
+    }
+
+    fn run(&mut self) -> Result<Came, String> {
+        let mut came = Came::default();
+        let mut core = self.open()?;
+        for _ in 0..LIVES {
+            self.disk.set_fuse(Some(self.rng.below(60)));
+            for _ in 0..STEPS {
+                if !self.step(&core)? {
+                    break;
+                }
+            }
+            drop(core);
+            if self.rng.one_in(2) {
+                self.disk.kill();
+            } else {
+                self.disk.power_cut();
+            }
+            came.crashes += 1;
+            came.anew += u32::from(self.damage());
+            if self.rng.one_in(4) {
+                // The next start dies as well, somewhere.
+                self.disk.set_fuse(Some(self.rng.below(6)));
+                drop(Core::open(self.disk.clone(), self.data.path(), SEGMENT_BYTES));
+                self.disk.power_cut();
+            }
+            core = self.open()?;
+            self.recovered(&core, &mut came)?;
+        }
+        Ok(came)
+    }
+
+    fn open(&self) -> Result<Core<SimDisk>, String> {
+        Core::open(self.disk.clone(), self.data.path(), SEGMENT_BYTES)
+            .map_err(|error| format!("a start failed: {error}"))
+    }
+
+    /// One step of a life. Whether the disk still works.
+    fn step(&mut self, core: &Core<SimDisk>) -> Result<bool, String> {
+        self.now += self.rng.below(50);
+        let now = Timestamp::from_millis(self.now);
+        match self.rng.below(10) {
+            0..=2 => self.put(core, now)?,
+            3 | 4 => {
+                let id = self.some_id();
+                let expected = self.decided.get(&id).map(|item| item.start(now).map_err(QueueFailed::Refused));
+                self.decide(core.start(id, now), expected.unwrap_or(Err(QueueFailed::Unknown)))?;
+            }
+            5 | 6 => {
+                let (id, verdict) = (self.some_id(), self.some_verdict());
+                let end = |item: &Item| match item.stage {
+                    Stage::Ended(end) if end.verdict == verdict => Ok(item.clone()),
+                    Stage::Queued { .. } | Stage::InProgress { .. } | Stage::Ended(_) => {
+                        item.end(verdict, now).map_err(QueueFailed::Refused)
+                    }
+                };
+                let expected = self.decided.get(&id).map_or(Err(QueueFailed::Unknown), end);
+                self.decide(core.end(id, verdict, now), expected)?;
+            }
+            7 => {
+                if core.file().is_err() && !self.disk.is_off() {
+                    return Err("filing failed on a disk that works".to_owned());
+                }
+            }
+            _ => return self.write(core),
+        }
+        Ok(true)
+    }
+
+    fn put(&mut self, core: &Core<SimDisk>, now: Timestamp) -> Result<(), String> {
+        self.named += 1;
+        let rope_drop = self.rng.one_in(2).then(|| Span::from_millis(self.now));
+        let item = enqueue(self.intake(self.named), now, rope_drop);
+        let Ok(Decided { answer, .. }) = core.put(&item) else { return Ok(()) };
+        if answer != Ok(Put::New(item.clone())) {
+            return Err(format!("a put of {item:?} gave {answer:?}"));
+        }
+        self.decided.insert(item.intake.id, item);
+        Ok(())
+    }
+
+    fn intake(&mut self, number: u32) -> Intake {
+        Intake {
+            id: format!("qi-{number}").parse().unwrap(),
+            user: "alice".parse().unwrap(),
+            payee: format!("model-{}", self.rng.below(3)).parse().unwrap(),
+            escrow: format!("esc-{number}").parse().unwrap(),
+            amount: CreditUnit::new(10).unwrap(),
+            feature: "song".parse().unwrap(),
+            priority: i32::try_from(self.rng.below(5)).unwrap(),
+            metadata: self.rng.one_in(3).then(|| "x".repeat(self.rng.index(1_000)).into()),
+        }
+    }
+
+    fn some_id(&mut self) -> ItemId {
+        format!("qi-{}", self.rng.between(1, u64::from(self.named) + 1)).parse().unwrap()
+    }
+
+    fn some_verdict(&mut self) -> Verdict {
+        let (settle, refund) = (CreditUnit::new(4).unwrap(), CreditUnit::new(6).unwrap());
+        match self.rng.below(3) {
+            0 => Verdict::Finish,
+            1 => Verdict::Abandon { cause: Cause::UserDisconnected },
+            _ => Verdict::Partial { settle, refund, cause: Cause::QualityIssue },
+        }
+    }
+
+    fn decide(
+        &mut self,
+        answer: Result<Decided<Item>, NoRoom>,
+        expected: Result<Item, QueueFailed>,
+    ) -> Result<(), String> {
+        let Ok(Decided { answer, .. }) = answer else { return Ok(()) };
+        if answer != expected {
+            return Err(format!("{answer:?}, and not {expected:?}"));
+        }
+        if let Ok(item) = answer {
+            self.decided.insert(item.intake.id, item);
+        }
+        Ok(())
+    }
+
+    /// Whether the disk still works.
+    fn write(&mut self, core: &Core<SimDisk>) -> Result<bool, String> {
+        let seal = if self.rng.one_in(3) { Seal::Wanted } else { Seal::Not };
+        match core.write(seal) {
+            Ok(_) => self.durable = self.decided.clone(),
+            Err(_) if self.disk.is_off() => {
+                let refused = core.start("qi-1".parse().unwrap(), Timestamp::EPOCH);
+                return match refused.map(|decided| decided.answer) {
+                    Ok(Err(QueueFailed::Unavailable(_))) => Ok(false),
+                    other => Err(format!("after a failure of the log: {other:?}")),
+                };
+            }
+            Err(error) => return Err(format!("a write failed on a disk that works: {error}")),
+        }
+        Ok(true)
+    }
+
+    /// Does something to the file, between two starts. Whether it did.
+    fn damage(&mut self) -> bool {
+        let file = path(self.data.path());
+        let Ok(mut bytes) = std::fs::read(&file) else { return false };
+        match self.rng.below(6) {
+            0 => std::fs::remove_file(&file).unwrap(),
+            1 => {
+                bytes.truncate(self.rng.index(bytes.len()));
+                std::fs::write(&file, bytes).unwrap();
+            }
+            2 => {
+                bytes[..100].fill(7);
+                std::fs::write(&file, bytes).unwrap();
+            }
+            3 => {
+                // In the middle of an item: SQLite does not see it, the row's checksum does.
+                let Some(at) = bytes.windows(5).position(|window| window == b"alice") else { return false };
+                bytes[at] = b'A';
+                std::fs::write(&file, bytes).unwrap();
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Looks whether what is there is one of the two things that may be, in every way in which it is asked.
+    fn recovered(&mut self, core: &Core<SimDisk>, came: &mut Came) -> Result<(), String> {
+        let mut found = Items::new();
+        for number in 1..=self.named {
+            let id: ItemId = format!("qi-{number}").parse().unwrap();
+            let mut answer = core.item(id).answer;
+            if answer.is_err() {
+                // A damaged row was read: the file is made anew.
+                core.file()?;
+                answer = core.item(id).answer;
+            }
+            found.extend(answer.map_err(|failed| failed.to_string())?.map(|item| (id, item)));
+        }
+        if found == self.durable {
+            came.lost += u32::from(self.decided != self.durable);
+        } else if found == self.decided {
+            came.kept += 1;
+        } else {
+            return Err(format!("{found:?} is neither {:?} nor {:?}", self.durable, self.decided));
+        }
+        listed(core, &found)?;
+        (self.durable, self.decided) = (found.clone(), found);
+        Ok(())
+    }
+}
+
+/// Looks whether lists and counts tell of the same items.
+fn listed(core: &Core<SimDisk>, items: &Items) -> Result<(), String> {
+    for state in [None].into_iter().chain(State::ALL.map(Some)) {
+        let is_wanted = |item: &&Item| state.map_or(!item.state().is_end(), |state| item.state() == state);
+        let mut expected: Vec<&Item> = items.values().filter(is_wanted).collect();
+        let listed =
+            core.list(Filter { state, ..Filter::default() }, 10_000).answer.map_err(|error| error.to_string())?;
+        if state.is_some_and(State::is_end) {
+            let mut listed: Vec<&Item> = listed.iter().collect();
+            listed.sort_by_key(|item| item.intake.id);
+            if listed != expected {
+                return Err(format!("{state:?}: {listed:?}, and not {expected:?}"));
+            }
+            continue;
+        }
+        expected.sort_by_key(|item| item.rank());
+        if !listed.iter().eq(expected) {
+            return Err(format!("{state:?}: {listed:?}"));
+        }
+    }
+    let escrows: Vec<_> = items.values().map(|item| item.intake.escrow).collect();
+    let linked = core.linked(&escrows).answer.map_err(|error| error.to_string())?;
+    let counts = core.counts().answer.map_err(|error| error.to_string())?;
+    let open = items.values().filter(|item| !item.state().is_end()).count();
+    if linked != escrows || counts.queued + counts.in_progress != open as u64 {
+        return Err(format!("{counts:?} and {} of {} links", linked.len(), escrows.len()));
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_but_ends_is_lost_and_nothing_is_half() {
+    let mut all = Came::default();
+    for seed in 0..40 {
+        let Came { crashes, lost, kept, anew } =
+            World::new(seed, None).run().unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        all = Came {
+            crashes: all.crashes + crashes,
+            lost: all.lost + lost,
+            kept: all.kept + kept,
+            anew: all.anew + anew,
+        };
+    }
+    assert!(all.crashes > 400 && all.lost > 50 && all.kept > 10 && all.anew > 100, "{all:?}");
+}
+
+#[test]
+fn a_log_that_is_not_synced_is_noticed() {
+    let noticed = (0..20).filter(|seed| World::new(*seed, Some(Lie::SkipsSync)).run().is_err()).count();
+    assert!(noticed > 10, "{noticed} of 20");
+}
+
+/// A start reads what the file has not got, and not all that has been. `HOLDFAST_QUEUE_ITEMS` says how many items; the times are
+/// printed.
+#[test]
+fn a_start_does_not_replay_what_is_filed() {
+    let items: u32 = std::env::var("HOLDFAST_QUEUE_ITEMS").ok().and_then(|text| text.parse().ok()).unwrap_or(5_000);
+    let data = tempfile::tempdir().unwrap();
+    let began = std::time::Instant::now();
+    grow(&open(data.path()), items);
+    println!("{items} items put, started, ended and filed in {:?}", began.elapsed());
+    let began = std::time::Instant::now();
+    let core = open(data.path());
+    println!("started in {:?}: {} records were replayed", began.elapsed(), core.replayed());
+    assert_eq!(core.replayed(), 0);
+    drop(core);
+    std::fs::remove_file(path(data.path())).unwrap();
+    let began = std::time::Instant::now();
+    let core = open(data.path());
+    println!("without its file in {:?}: {} records were replayed", began.elapsed(), core.replayed());
+    assert_eq!(core.replayed(), 3 * u64::from(items));
+    let last = core.item(format!("qi-{items}").parse().unwrap()).answer.unwrap();
+    assert_eq!(last.map(|item| item.state()), Some(State::Finished));
+}
+
+fn open(data: &Path) -> Core<LocalDisk> {
+    Core::open(LocalDisk::at(data.join("queue")).unwrap(), data, 4 * 1_024 * 1_024).unwrap()
+}
+
+/// Has so many items live and end.
+fn grow(core: &Core<LocalDisk>, items: u32) {
+    for number in 1..=items {
+        let id: ItemId = format!("qi-{number}").parse().unwrap();
+        let now = Timestamp::from_millis(u64::from(number));
+        until_room(core, || core.put(&item(number)));
+        until_room(core, || core.start(id, now));
+        until_room(core, || core.end(id, Verdict::Finish, now));
+        if number % 5_000 == 0 || number == items {
+            core.write(Seal::Wanted).unwrap();
+            core.file().unwrap();
+        }
+    }
+}
+
+fn until_room<T>(core: &Core<LocalDisk>, act: impl Fn() -> Result<Decided<T>, NoRoom>) {
+    loop {
+        match act() {
+            Ok(Decided { answer, .. }) => {
+                answer.map(drop).unwrap();
+                return;
+            }
+            Err(NoRoom) => drop(core.write(Seal::Not).unwrap()),
+        }
+    }
+}
+
+fn item(number: u32) -> Item {
+    let intake = Intake {
+        id: format!("qi-{number}").parse().unwrap(),
+        user: "alice".parse().unwrap(),
+        payee: format!("model-{}", number % 100).parse().unwrap(),
+        escrow: format!("esc-{number}").parse().unwrap(),
+        amount: CreditUnit::new(10).unwrap(),
+        feature: "song".parse().unwrap(),
+        priority: 0,
+        metadata: None,
+    };
+    enqueue(intake, Timestamp::from_millis(u64::from(number)), None)
+}
+
+/// Writes a record of any bytes into a queue's log, as no program of ours does.
+fn forge(data: &Path, body: &[u8]) {
+    let config = Config { segment_bytes: 4 * 1_024 * 1_024, id: JournalId([1; 16]), verify_threads: 1 };
+    let (mut journal, _) = Journal::open(LocalDisk::at(data.join("queue")).unwrap(), config).unwrap();
+    let mut batch = Batch::begin(journal.cursor(), Vec::new());
+    batch.push(|bytes| bytes.extend_from_slice(body)).unwrap();
+    journal.append(&mut batch).unwrap();
+}
+
+#[test]
+fn a_log_that_cannot_be_is_refused_and_its_place_named() {
+    let start_of_none: &[u8] = &[1, 2, 1, b'x', 0, 0, 0, 0, 0, 0, 0, 0];
+    for body in [b"no record".as_slice(), &[2, 1], start_of_none] {
+        let data = tempfile::tempdir().unwrap();
+        grow(&open(data.path()), 3);
+        forge(data.path(), body);
+        let Err(refused) = LoggedQueue::open(data.path()) else { panic!("{body:?} was read") };
+        assert_eq!(refused.code(), "JOURNAL_ENTRY_CORRUPT");
+        let (said, place) = (refused.to_string(), data.path().join("queue").display().to_string());
+        assert!(said.contains(&place) && said.contains("10"), "{said}");
+    }
+}
+
+#[test]
+fn a_log_that_ends_before_its_file_is_refused() {
+    let (data, older) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    grow(&open(data.path()), 3);
+    let segment = "queue/journal/0000000001.seg";
+    std::fs::copy(data.path().join(segment), older.path().join("segment")).unwrap();
+    let core = open(data.path());
+    until_room(&core, || core.put(&item(9)));
+    core.write(Seal::Wanted).unwrap();
+    core.file().unwrap();
+    drop(core);
+    std::fs::copy(older.path().join("segment"), data.path().join(segment)).unwrap();
+    let Err(refused) = LoggedQueue::open(data.path()) else { panic!("a record is missing") };
+    assert_eq!(refused.code(), "JOURNAL_BEHIND");
+}
+
+/// One caller after the other, as one connection asks. The times are printed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_caller_finds_all_of_it_after_a_restart() {
+    const ITEMS: u32 = 200;
+    let data = tempfile::tempdir().unwrap();
+    let store = LoggedQueue::open(data.path()).unwrap();
+    let (now, mut spent) = (Timestamp::from_millis(5), [std::time::Duration::ZERO; 3]);
+    for number in 1..=ITEMS {
+        let id = item(number).intake.id;
+        let began = std::time::Instant::now();
+        store.put(item(number)).await.unwrap();
+        let put = began.elapsed();
+        store.start(id, now).await.unwrap();
+        let started = began.elapsed();
+        store.end(id, Verdict::Finish, now).await.unwrap();
+        spent[0] += put;
+        spent[1] += started - put;
+        spent[2] += began.elapsed() - started;
+    }
+    println!("put, start, end of a lone caller: {:?}", spent.map(|spent| spent / ITEMS));
+    store.put(item(ITEMS + 1)).await.unwrap();
+    store.stop().unwrap();
+    assert!(matches!(store.put(item(ITEMS + 2)).await, Err(QueueFailed::Unavailable(_))), "it has stopped");
+    let store = LoggedQueue::open(data.path()).unwrap();
+    let finished = Filter { state: Some(State::Finished), ..Filter::default() };
+    assert_eq!(store.list(finished, 1_000).await.unwrap().len(), ITEMS as usize);
+    assert_eq!(store.list(Filter::default(), 1_000).await.unwrap(), [item(ITEMS + 1)]);
+    assert_eq!(store.put(item(1)).await.map(|put| matches!(put, Put::Known(_))), Ok(true));
+}
