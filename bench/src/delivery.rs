@@ -3,7 +3,8 @@
 //! For each store, with nothing pending and with a million: how long a put of one takes, how long a claim of a hundred, and how
 //! many obligations go through put, claim and complete per second, with four workers and batches. The stream does the same
 //! with `XADD`, `XREADGROUP` and `XACK`; it has no schedule, no lease that runs out, no dead letters and no upsert. Redis syncs
-//! its log before it answers, for both, and has rewritten it once it is filled. Afterwards as many must be pending as before. To add a store, add a line to `SUBJECTS`.
+//! its log before it answers, for both, and has rewritten it once it is filled; the two take turns of a second, so that a slow
+//! minute of the machine is one for both. Afterwards as many must be pending as before. To add a store, add to `GROUPS`.
 //!
 //! Last comes the real server with each store: what telling a peer adds to a commit, and how many charges a second reach it.
 
@@ -20,7 +21,7 @@ use crate::plan::{Pace, Plan};
 use crate::report::{Missing, Report, Row, readable};
 use measure::Figures;
 use served::Mode;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// The name of the benchmark and of its file.
 pub const NAME: &str = "delivery";
@@ -29,20 +30,38 @@ const SERVED: &str = "served";
 /// The subject whose ratios to the others are reported.
 pub const OURS: &str = "redis";
 
-/// Measures one subject with so many pending, in an empty directory.
-type Measure = fn(u32, &Path, &Plan) -> Result<Figures, BenchError>;
+/// Measures subjects with so many pending, each in an empty directory of its own.
+type Measure = fn(u32, &[PathBuf], &Plan) -> Result<Vec<Figures>, BenchError>;
+
+/// Subjects that are measured together.
+struct Group {
+    /// Their names, and what they are.
+    subjects: &'static [(&'static str, &'static str)],
+    /// Measures them with so many pending, each in an empty directory.
+    measure: Measure,
+}
 
 /// Who takes part, in the order they take turns.
-const SUBJECTS: [(&str, &str, Measure); 5] = [
-    ("memory", "in this process; a restart loses it", store::memory),
-    ("journal", "in this process; a put is a reserve and a commit, durable", journal::in_engine),
-    ("streams", "plain XADD, XREADGROUP and XACK; appendfsync always", streams::in_redis),
-    (OURS, "one Lua script per operation; appendfsync always", store::redis),
-    (
-        "postgres",
-        "the payment outbox, one function per operation; every attempt is on record for ever",
-        store::postgres,
-    ),
+const GROUPS: [Group; 4] = [
+    Group { subjects: &[("memory", "in this process; a restart loses it")], measure: store::memory },
+    Group {
+        subjects: &[("journal", "in this process; a put is a reserve and a commit, durable")],
+        measure: journal::in_engine,
+    },
+    Group {
+        subjects: &[
+            ("streams", "plain XADD, XREADGROUP and XACK; appendfsync always"),
+            (OURS, "one Lua script per operation; appendfsync always"),
+        ],
+        measure: store::redis_beside_a_stream,
+    },
+    Group {
+        subjects: &[(
+            "postgres",
+            "the payment outbox, one function per operation; every attempt is on record for ever",
+        )],
+        measure: store::postgres,
+    },
 ];
 
 const fn pending(pace: Pace) -> [u32; 2] {
@@ -57,29 +76,38 @@ const fn pending(pace: Pace) -> [u32; 2] {
 /// # Errors
 /// Only if interrupted: a subject that fails is reported as missing with its error, and the others go on.
 pub fn run(pace: Pace, plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, BenchError> {
-    let subjects = || SUBJECTS.into_iter().filter(|(name, ..)| choice.subject.as_ref().is_none_or(|only| only == name));
-    for (name, about, _) in subjects() {
-        report.introduce(name, about.to_owned());
+    let is_chosen = |name: &str| choice.subject.as_ref().is_none_or(|only| only == name);
+    let groups = || GROUPS.iter().filter(|group| group.subjects.iter().any(|(name, _)| is_chosen(name)));
+    for (name, about) in groups().flat_map(|group| group.subjects) {
+        report.introduce(name, (*about).to_owned());
     }
     let mut failed = 0;
     for pending in pending(pace) {
         let case = format!("{} pending", if pending == 0 { "0".to_owned() } else { readable(f64::from(pending)) });
-        for (name, _, measure) in subjects() {
+        for group in groups().filter(|_| is_case(choice, &case)) {
             plan.stop.check()?;
-            let dir = plan.sandbox.fresh(name)?;
-            let measured = measure(pending, &dir, plan);
-            plan.sandbox.discard(name);
-            match measured {
-                Ok(figures) => add(report, name, &case, figures),
+            match measured(group, pending, plan) {
+                Ok(all) => group.subjects.iter().zip(all).for_each(|((name, _), one)| add(report, name, &case, one)),
                 Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
                 Err(error) => {
-                    failed += 1;
-                    miss(report, name, &case, &error);
+                    failed += group.subjects.len();
+                    group.subjects.iter().for_each(|(name, _)| miss(report, name, &case, &error));
                 }
             }
         }
     }
     Ok(failed + run_served(pace, plan, choice, report)?)
+}
+
+fn is_case(choice: &Choice, case: &str) -> bool {
+    choice.case.as_ref().is_none_or(|only| only == case)
+}
+
+fn measured(group: &Group, pending: u32, plan: &Plan) -> Result<Vec<Figures>, BenchError> {
+    let dirs: Result<Vec<PathBuf>, _> = group.subjects.iter().map(|(name, _)| plan.sandbox.fresh(name)).collect();
+    let figures = dirs.and_then(|dirs| (group.measure)(pending, &dirs, plan));
+    group.subjects.iter().for_each(|(name, _)| plan.sandbox.discard(name));
+    figures
 }
 
 fn run_served(pace: Pace, plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, BenchError> {
@@ -88,7 +116,8 @@ fn run_served(pace: Pace, plan: &Plan, choice: &Choice, report: &mut Report) -> 
         Pace::Quick => 20_000,
     };
     let mut failed = 0;
-    for mode in Mode::ALL.into_iter().filter(|mode| choice.subject.as_ref().is_none_or(|only| only == mode.name())) {
+    let is_chosen = |mode: &Mode| choice.subject.as_ref().is_none_or(|only| only == mode.name());
+    for mode in Mode::ALL.into_iter().filter(is_chosen).filter(|_| is_case(choice, SERVED)) {
         plan.stop.check()?;
         let dir = plan.sandbox.fresh(mode.name())?;
         let measured = served::measure(mode, charges, &dir, plan);
@@ -150,6 +179,7 @@ mod tests {
     use super::*;
     use crate::plan::Stop;
     use crate::sandbox::Sandbox;
+    use std::path::Path;
     use std::time::Duration;
 
     #[test]
@@ -158,11 +188,13 @@ mod tests {
         let blink = Duration::from_millis(50);
         let sandbox = Sandbox::new(Path::new(&parent)).unwrap();
         let plan = Plan { warm_up: blink, duration: blink, sandbox, stop: Stop::default() };
-        for (name, _, measure) in SUBJECTS {
-            let dir = plan.sandbox.fresh(name).unwrap();
-            let figures = measure(2_000, &dir, &plan).unwrap();
-            assert!(figures.per_second > 0.0, "{name} did nothing");
-            assert!(figures.put.0 > Duration::ZERO && figures.claim.0 > Duration::ZERO, "{name} was not timed");
+        for group in &GROUPS {
+            let all = measured(group, 2_000, &plan).unwrap();
+            assert_eq!(all.len(), group.subjects.len());
+            for ((name, _), figures) in group.subjects.iter().zip(all) {
+                assert!(figures.per_second > 0.0, "{name} did nothing");
+                assert!(figures.put.0 > Duration::ZERO && figures.claim.0 > Duration::ZERO, "{name} was not timed");
+            }
         }
     }
 }

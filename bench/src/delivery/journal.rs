@@ -2,7 +2,7 @@
 //! written besides. It can be claimed once the follower has come to it, which is waited for but not timed.
 
 use super::block_on;
-use super::measure::{Figures, Queue, WORKERS, measure};
+use super::measure::{Figures, Queue, WORKERS, measure, only};
 use super::store::Stored;
 use crate::error::BenchError;
 use crate::ledger::holdfast::{Running, config};
@@ -17,7 +17,7 @@ use holdfast_engine::dispatcher::Bell;
 use holdfast_engine::obligations::Lease;
 use holdfast_engine::{Command, Engine, Policy, Request, TTL_DEFAULT};
 use holdfast_journal::LocalDisk;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ const TENANTS: u32 = 1_000;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Measures it in an engine of its own.
-pub(super) fn in_engine(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
+pub(super) fn in_engine(pending: u32, dirs: &[PathBuf], plan: &Plan) -> Result<Vec<Figures>, BenchError> {
+    let dir = only(dirs)?;
     let running = Running::start(dir, Policy::STANDARD)?;
     let entries = Arc::clone(&running.engine) as Arc<_>;
     let (clock, bell) = (Arc::new(SystemClock::start()), Arc::new(Bell::default()));

@@ -9,6 +9,7 @@ use crate::latency::Latencies;
 use crate::plan::Plan;
 use holdfast_domain::delivery::Obligation;
 use holdfast_domain::{CreditUnit, Timestamp};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use tokio::task::JoinSet;
 pub(super) const BATCH: usize = 100;
 /// How many work at once, each with a connection of its own.
 pub(super) const WORKERS: usize = 4;
+/// How many turns each of two takes.
+const TURNS: u32 = 10;
 /// How many are put at once before the clock starts.
 const FILLED_AT_ONCE: u32 = 1_000;
 
@@ -54,8 +57,13 @@ pub(super) struct Filled<Q> {
 }
 
 /// Does all of it with one queue for each worker.
-pub(super) async fn measure<Q: Queue>(queues: Vec<Q>, pending: u32, plan: &Plan) -> Result<Figures, BenchError> {
-    Filled::fill(queues, pending, plan).await?.measure(plan).await
+pub(super) async fn measure<Q: Queue>(queues: Vec<Q>, pending: u32, plan: &Plan) -> Result<Vec<Figures>, BenchError> {
+    Ok(vec![Filled::fill(queues, pending, plan).await?.measure(plan).await?])
+}
+
+/// The directory of one who is measured alone.
+pub(super) fn only(dirs: &[PathBuf]) -> Result<&Path, BenchError> {
+    dirs.first().map(PathBuf::as_path).ok_or_else(|| BenchError::NotApplied("there is no directory".to_owned()))
 }
 
 impl<Q: Queue> Filled<Q> {
@@ -77,16 +85,70 @@ impl<Q: Queue> Filled<Q> {
     }
 
     /// Measures it.
-    pub(super) async fn measure(&self, plan: &Plan) -> Result<Figures, BenchError> {
-        let (first, next, pending) = (self.first()?, &self.next, self.pending);
+    async fn measure(&self, plan: &Plan) -> Result<Figures, BenchError> {
+        let mut figures = self.latencies(plan).await?;
+        figures.per_second = self.throughput(plan, plan.duration).await?.per_second();
+        self.check().await?;
+        Ok(figures)
+    }
+
+    /// Measures it and another that take turns at the throughput, so that a slow minute of the machine is one for both.
+    pub(super) async fn measure_beside<P: Queue>(
+        &self,
+        other: &Filled<P>,
+        plan: &Plan,
+    ) -> Result<Vec<Figures>, BenchError> {
+        let (mut one, mut another) = (self.latencies(plan).await?, other.latencies(plan).await?);
+        let (mut by_one, mut by_another) = (Done::default(), Done::default());
+        for _ in 0..TURNS {
+            by_one.add(self.throughput(plan, plan.duration / 5).await?);
+            by_another.add(other.throughput(plan, plan.duration / 5).await?);
+        }
+        (one.per_second, another.per_second) = (by_one.per_second(), by_another.per_second());
+        self.check().await?;
+        other.check().await?;
+        Ok(vec![one, another])
+    }
+
+    /// All but the throughput.
+    async fn latencies(&self, plan: &Plan) -> Result<Figures, BenchError> {
+        let (first, next) = (self.first()?, &self.next);
         latencies(first, next, plan, plan.warm_up).await?;
         let (put, claim, complete) = latencies(first, next, plan, plan.duration).await?;
-        let per_second = throughput(&self.queues, next, plan).await?;
-        let found = first.pending().await?;
-        if found != u64::from(pending) {
-            return Err(BenchError::Books { expected: format!("{pending} pending"), found: format!("{found}") });
+        let [put, claim, complete] = [put, claim, complete].map(|of| of.p50_and_p99());
+        Ok(Figures { per_second: 0.0, put, claim, complete })
+    }
+
+    async fn throughput(&self, plan: &Plan, duration: Duration) -> Result<Done, BenchError> {
+        throughput(&self.queues, &self.next, plan, duration).await
+    }
+
+    /// As many are pending as before.
+    async fn check(&self) -> Result<(), BenchError> {
+        let (found, pending) = (self.first()?.pending().await?, self.pending);
+        if found == u64::from(pending) {
+            Ok(())
+        } else {
+            Err(BenchError::Books { expected: format!("{pending} pending"), found: format!("{found}") })
         }
-        Ok(Figures { per_second, put: put.p50_and_p99(), claim: claim.p50_and_p99(), complete: complete.p50_and_p99() })
+    }
+}
+
+/// How many went through, and how long that took.
+#[derive(Default)]
+struct Done {
+    delivered: u64,
+    took: Duration,
+}
+
+impl Done {
+    fn add(&mut self, more: Self) {
+        self.delivered += more.delivered;
+        self.took += more.took;
+    }
+
+    fn per_second(&self) -> f64 {
+        self.delivered as f64 / self.took.as_secs_f64()
     }
 }
 
@@ -120,11 +182,16 @@ async fn latencies<Q: Queue>(
 }
 
 /// All workers put, claim and complete in batches.
-async fn throughput<Q: Queue>(queues: &[Arc<Q>], next: &Arc<AtomicU32>, plan: &Plan) -> Result<f64, BenchError> {
+async fn throughput<Q: Queue>(
+    queues: &[Arc<Q>],
+    next: &Arc<AtomicU32>,
+    plan: &Plan,
+    duration: Duration,
+) -> Result<Done, BenchError> {
     let began = Instant::now();
     let mut running = JoinSet::new();
     for queue in queues {
-        let (queue, next, stop, duration) = (Arc::clone(queue), Arc::clone(next), plan.stop.clone(), plan.duration);
+        let (queue, next, stop) = (Arc::clone(queue), Arc::clone(next), plan.stop.clone());
         running.spawn(async move {
             let mut delivered = 0_u64;
             while delivered == 0 || began.elapsed() < duration {
@@ -150,7 +217,7 @@ async fn throughput<Q: Queue>(queues: &[Arc<Q>], next: &Arc<AtomicU32>, plan: &P
     while let Some(ended) = running.join_next().await {
         delivered += ended.map_err(|error| BenchError::NotApplied(error.to_string()))??;
     }
-    Ok(delivered as f64 / began.elapsed().as_secs_f64())
+    Ok(Done { delivered, took: began.elapsed() })
 }
 
 fn whole<T>(held: Vec<T>) -> Result<Vec<T>, BenchError> {

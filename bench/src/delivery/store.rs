@@ -1,7 +1,7 @@
 //! Our stores of obligations.
 
-use super::block_on;
-use super::measure::{Figures, Filled, Queue, WORKERS, measure};
+use super::measure::{Figures, Filled, Queue, WORKERS, measure, only};
+use super::{block_on, streams};
 use crate::error::BenchError;
 use crate::plan::Plan;
 use crate::servers::postgres::Cluster;
@@ -13,7 +13,7 @@ use holdfast_adapters::postgres::{self, Database};
 use holdfast_domain::Span;
 use holdfast_domain::delivery::Obligation;
 use holdfast_engine::obligations::{Lease, ObligationStore, Outcome, StoreFailed};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,14 +25,24 @@ const POOL: postgres::Limits =
     postgres::Limits { connections: 2, connect_within: LIMITS.connect_within, answer_within: LIMITS.reply_within };
 
 /// Measures the store in memory.
-pub(super) fn memory(pending: u32, _dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
+pub(super) fn memory(pending: u32, _dirs: &[PathBuf], plan: &Plan) -> Result<Vec<Figures>, BenchError> {
     let store = Arc::new(MemoryStore::new(Arc::new(SystemClock::start())));
     block_on(measure((0..WORKERS).map(|_| Stored(Arc::clone(&store))).collect(), pending, plan))
 }
 
-/// Measures the store in a Redis of its own.
-pub(super) fn redis(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
-    let server = Redis::start(dir)?;
+/// Measures a plain stream and the store, each in a Redis of its own, in turns.
+pub(super) fn redis_beside_a_stream(pending: u32, dirs: &[PathBuf], plan: &Plan) -> Result<Vec<Figures>, BenchError> {
+    let [plain, ours] = dirs else { return Err(BenchError::NotApplied("each has a directory".to_owned())) };
+    let (plain, ours) = (Redis::start(plain)?, Redis::start(ours)?);
+    block_on(async {
+        let plain = streams::filled(&plain, pending, plan).await?;
+        let ours = filled(&ours, pending, plan).await?;
+        plain.measure_beside(&ours, plan).await
+    })
+}
+
+/// The store in a Redis that is empty, with so many pending.
+async fn filled(server: &Redis, pending: u32, plan: &Plan) -> Result<Filled<Stored<RedisStore>>, BenchError> {
     let address = Address::parse(&server.url()).map_err(|error| BenchError::NotApplied(error.to_string()))?;
     let clock = Arc::new(SystemClock::start());
     let connected = |_| {
@@ -40,16 +50,14 @@ pub(super) fn redis(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, Be
             RedisStore::new(address.clone(), PREFIX, LIMITS, Arc::clone(&clock) as Arc<_>, Arc::new(StandardError));
         Stored(Arc::new(store))
     };
-    block_on(async {
-        let filled = Filled::fill((0..WORKERS).map(connected).collect(), pending, plan).await?;
-        server.rewrite_log().await?;
-        filled.measure(plan).await
-    })
+    let filled = Filled::fill((0..WORKERS).map(connected).collect(), pending, plan).await?;
+    server.rewrite_log().await?;
+    Ok(filled)
 }
 
 /// Measures the store in a PostgreSQL of its own.
-pub(super) fn postgres(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
-    let cluster = Cluster::start(dir)?;
+pub(super) fn postgres(pending: u32, dirs: &[PathBuf], plan: &Plan) -> Result<Vec<Figures>, BenchError> {
+    let cluster = Cluster::start(only(dirs)?)?;
     let unusable = |error: postgres::DatabaseError| BenchError::NotApplied(error.to_string());
     let database = Database::at(&cluster.url(), None).map_err(unusable)?;
     let clock = Arc::new(SystemClock::start());

@@ -1,7 +1,6 @@
 //! A plain stream with one consumer group: what Redis itself offers for a queue.
 
-use super::block_on;
-use super::measure::{Figures, Filled, Queue, WORKERS};
+use super::measure::{Filled, Queue, WORKERS};
 use crate::error::BenchError;
 use crate::plan::Plan;
 use crate::servers::redis::Redis;
@@ -9,29 +8,25 @@ use holdfast_adapters::obligations::line;
 use holdfast_domain::delivery::Obligation;
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd, from_redis_value, pipe};
-use std::path::Path;
 
 const STREAM: &str = "obligations";
 const GROUP: &str = "workers";
 
-/// Measures the stream in a Redis of its own.
-pub(super) fn in_redis(pending: u32, dir: &Path, plan: &Plan) -> Result<Figures, BenchError> {
-    let server = Redis::start(dir)?;
-    block_on(async {
-        let mut admin = server.connect().await?;
-        let mut found = cmd("XGROUP");
-        found.arg("CREATE").arg(STREAM).arg(GROUP).arg("0").arg("MKSTREAM").exec_async(&mut admin).await?;
-        let mut queues = Vec::new();
-        for number in 0..WORKERS {
-            queues.push(Stream { connection: server.connect().await?, consumer: format!("worker-{number}") });
-        }
-        let filled = Filled::fill(queues, pending, plan).await?;
-        server.rewrite_log().await?;
-        filled.measure(plan).await
-    })
+/// The stream on a Redis that is empty, with so many pending.
+pub(super) async fn filled(server: &Redis, pending: u32, plan: &Plan) -> Result<Filled<Stream>, BenchError> {
+    let mut admin = server.connect().await?;
+    let mut found = cmd("XGROUP");
+    found.arg("CREATE").arg(STREAM).arg(GROUP).arg("0").arg("MKSTREAM").exec_async(&mut admin).await?;
+    let mut queues = Vec::new();
+    for number in 0..WORKERS {
+        queues.push(Stream { connection: server.connect().await?, consumer: format!("worker-{number}") });
+    }
+    let filled = Filled::fill(queues, pending, plan).await?;
+    server.rewrite_log().await?;
+    Ok(filled)
 }
 
-struct Stream {
+pub(super) struct Stream {
     connection: MultiplexedConnection,
     consumer: String,
 }

@@ -189,3 +189,30 @@ async fn one_that_lost_its_place_gets_it_again_when_it_is_put_again() {
     store.put(&[obligation(1)]).await.unwrap();
     assert_eq!(store.claim_ready(worker("b"), 10, LONG).await.unwrap(), [], "what is leased is in its place");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_delivered_twice_in_one_call_is_good_once() {
+    let dir = temp_dir();
+    let server = RedisServer::start(dir.path(), Mode::Plain, &[]).unwrap();
+    let store = redis_at(&server.url());
+    store.put(&obligations(1..=3)).await.unwrap();
+    let claimed = store.claim_ready(worker("a"), 10, LONG).await.unwrap();
+    let done: Vec<_> = [0, 1, 0, 2, 1].map(|one| (claimed[one].lease, Outcome::Delivered)).into();
+    let answers = store.complete(&done).await.unwrap();
+    assert_eq!(answers, [Ok(()), Ok(()), Err(LeaseLost), Ok(()), Err(LeaseLost)]);
+    assert!(store.complete(&done).await.unwrap().iter().all(Result::is_err), "all are gone");
+    assert_eq!(server.command("DBSIZE").unwrap(), ":0\r\n", "nothing of them is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_stale_lease_among_good_ones_is_lost_alone() {
+    let dir = temp_dir();
+    let server = RedisServer::start(dir.path(), Mode::Plain, &[]).unwrap();
+    let store = redis_at(&server.url());
+    store.put(&obligations(1..=3)).await.unwrap();
+    let claimed = store.claim_ready(worker("a"), 10, LONG).await.unwrap();
+    server.command("DEL finn:hounfour:dlq:lock:chg_2").unwrap();
+    let done: Vec<_> = claimed.iter().map(|claimed| (claimed.lease, Outcome::Delivered)).collect();
+    assert_eq!(store.complete(&done).await.unwrap(), [Ok(()), Err(LeaseLost), Ok(())]);
+    assert_eq!(store.count().await.unwrap(), Count { pending: 1, dead: 0 });
+}

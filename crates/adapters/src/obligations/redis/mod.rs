@@ -30,6 +30,7 @@ use holdfast_engine::obligations::{
 use link::{Again, Link};
 use reply::{Clocks, Described, millis, number};
 use scripts::{Keys, Scripts};
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -207,12 +208,17 @@ impl ObligationStore for RedisStore {
         let arguments = self.keys.arguments().with(worker.as_str()).with(limit.min(BATCH_MAX));
         let token = Token::random()?;
         let arguments = arguments.with(lease_ms).with(token.digits());
-        let (orphans, found): (Vec<String>, Vec<String>) =
+        let (orphans, ids, bodies, attempts): (Vec<String>, Vec<String>, Vec<String>, Vec<String>) =
             self.link.run(&self.scripts.claim, &arguments, Again::No).await?;
         self.note_orphans(orphans);
-        let (mut all, mut unreadable) = (Vec::with_capacity(found.len() / 3), Vec::new());
-        for (number, one) in (0..).zip(found.chunks_exact(3)) {
-            match reply::claimed(&one[0], &one[1], &one[2], token.lease(number))? {
+        if bodies.len() != ids.len() || !(attempts.is_empty() || attempts.len() == ids.len()) {
+            return Err(reply::strange("the answer to a claim"));
+        }
+        let (mut all, mut unreadable) = (Vec::with_capacity(ids.len()), Vec::new());
+        // Where nobody has tried anything, nothing is said of attempts.
+        let attempts = attempts.iter().map(String::as_str).chain(iter::repeat("0"));
+        for (number, ((id, body), attempts)) in (0..).zip(ids.iter().zip(&bodies).zip(attempts)) {
+            match reply::claimed(id, body, attempts, token.lease(number))? {
                 Ok(claimed) => all.push(claimed),
                 Err(lease) => unreadable.push(lease),
             }
@@ -226,24 +232,34 @@ impl ObligationStore for RedisStore {
             return Ok(Vec::new());
         }
         let mut arguments = self.keys.arguments();
-        for (lease, outcome) in completed {
+        // Those of one claim mostly come to the same, and are said once.
+        let alike = |one: &(Lease, Outcome), other: &(Lease, Outcome)| {
+            Token::of(one.0.token).0 == Token::of(other.0.token).0 && one.1 == other.1
+        };
+        for group in completed.chunk_by(alike).flat_map(|group| group.chunks(BATCH_MAX)) {
+            let Some((lease, outcome)) = group.first() else { continue };
             let (name, pause, reason) = match outcome {
                 Outcome::Delivered => ("delivered", 0, ""),
                 Outcome::Retry { at, reason } => ("retry", self.pause(*at), reason.as_str()),
                 Outcome::Returned { at } => ("returned", self.pause(*at), ""),
                 Outcome::Dead { reason } => ("dead", 0, reason.as_str()),
             };
-            arguments.push(lease.id.as_str());
             arguments.push(Token::of(lease.token).digits());
             arguments.push(name);
             arguments.push(pause);
             arguments.push(reason);
+            arguments.push(group.len());
+            for (lease, _) in group {
+                arguments.push(lease.id.as_str());
+            }
         }
-        let answers: Vec<u8> = self.link.run(&self.scripts.complete, &arguments, Again::No).await?;
-        if answers.len() != completed.len() {
-            return Err(reply::strange("the answer to a completion"));
+        let lost: Vec<usize> = self.link.run(&self.scripts.complete, &arguments, Again::No).await?;
+        let mut answers = vec![Ok(()); completed.len()];
+        for place in lost {
+            let answer = place.checked_sub(1).and_then(|at| answers.get_mut(at));
+            *answer.ok_or_else(|| reply::strange("the answer to a completion"))? = Err(LeaseLost);
         }
-        Ok(answers.into_iter().map(|answer| if answer == 1 { Ok(()) } else { Err(LeaseLost) }).collect())
+        Ok(answers)
     }
 
     async fn repair_expired(&self, limit: usize) -> Answered<usize> {

@@ -40,14 +40,25 @@ local function each_key(command, list)
   end
 end
 
+-- A part of a list, of at most a piece.
+local function copied(list, first, last)
+  return { unpack(list, first, last) }
+end
+
+-- The keys under a prefix of a part of a list of ids, of at most a piece.
+local function keys_of(prefix, ids, first, last)
+  local keys = copied(ids, first, last)
+  for at = 1, last - first + 1 do
+    keys[at] = prefix .. keys[at]
+  end
+  return keys
+end
+
 -- The values under a prefix, one for each id; false where there is none.
 local function values(prefix, ids)
   local found = {}
   for first = 1, #ids, PIECE do
-    local keys = {}
-    for at = first, math.min(first + PIECE - 1, #ids) do
-      keys[at - first + 1] = prefix .. ids[at]
-    end
+    local keys = keys_of(prefix, ids, first, math.min(first + PIECE - 1, #ids))
     local piece = redis.call('MGET', unpack(keys))
     if first == 1 and #ids <= PIECE then
       return piece
