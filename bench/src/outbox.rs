@@ -3,7 +3,7 @@
 //!
 //! The drain: so many no-op jobs are there, and workers claim and complete them in batches until none is left. Each subject is
 //! used in its fastest way, and its own records are asked afterwards whether all is done. Ours also records every attempt and
-//! fences every completion; the peers do not. Then what the drain leaves behind: dead rows, and the hot table's size, at once
+//! fences every completion; the peers do not. Then what the drain leaves behind: dead rows, and the hot tables' size, at once
 //! and after the vacuum that the server does by itself within a minute.
 //!
 //! The claims, of ours alone: how long a claim of a hundred takes with little and with much pending.
@@ -88,18 +88,23 @@ impl Subject {
                 let version =
                     installed().map(|bin| said(&bin.join("postgres").to_string_lossy(), &["--version"], &bin));
                 let version = version.unwrap_or_else(|| "PostgreSQL is not installed".to_owned());
-                format!("claim_outbox_batch and complete_outbox_batch, a connection per worker; {version} for all")
+                format!(
+                    "complete_outbox_batch and claim_outbox_batch in one transaction, a connection per worker; {version} \
+                     for all"
+                )
             }
         }
     }
 
-    /// The table that every job goes through, as a condition on `pg_class`.
-    const fn hot_table(self) -> &'static str {
+    /// The tables that every job goes through, as a condition on `pg_class`.
+    const fn hot_tables(self) -> &'static str {
         match self {
             Self::Graphile => "oid = 'graphile_worker._private_jobs'::regclass",
             // A partition for the queues that have none of their own.
             Self::PgBoss => "oid = 'pgboss.job_common'::regclass",
-            Self::Ours => "oid = 'holdfast.payment_outbox_queue'::regclass",
+            Self::Ours => {
+                "oid IN ('holdfast.payment_outbox_queue'::regclass, 'holdfast.payment_outbox_claims'::regclass)"
+            }
         }
     }
 }
@@ -111,7 +116,7 @@ struct Drained {
     left: LeftOver,
 }
 
-/// What a drain leaves of the table that every job went through.
+/// What a drain leaves of the tables that every job went through, added up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct LeftOver {
     dead_rows: f64,
@@ -244,14 +249,15 @@ fn claims(pending: u32, plan: &Plan) -> Result<Latencies, BenchError> {
 
 /// The workers have gone, so the server knows what they left.
 async fn left_over(admin: &Client, subject: Subject) -> Result<LeftOver, BenchError> {
-    let condition = subject.hot_table();
+    let condition = subject.hot_tables();
     let sizes = format!(
-        "SELECT (SELECT n_dead_tup FROM pg_stat_all_tables WHERE relid = oid)::float8, pg_relation_size(oid)::float8 / 1e6, \
-         pg_indexes_size(oid)::float8 / 1e6, oid::regclass::text FROM pg_class WHERE {condition}"
+        "SELECT sum((SELECT n_dead_tup FROM pg_stat_all_tables WHERE relid = oid))::float8, \
+         sum(pg_relation_size(oid))::float8 / 1e6, sum(pg_indexes_size(oid))::float8 / 1e6, \
+         string_agg(oid::regclass::text, ', ') FROM pg_class WHERE {condition}"
     );
     let before = admin.query_one(&sizes, &[]).await?;
-    let table: String = before.try_get(3)?;
-    admin.batch_execute(&format!("VACUUM {table}")).await?;
+    let tables: String = before.try_get(3)?;
+    admin.batch_execute(&format!("VACUUM {tables}")).await?;
     let after = admin.query_one(&sizes, &[]).await?;
     Ok(LeftOver {
         dead_rows: before.try_get(0)?,

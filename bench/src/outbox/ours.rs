@@ -3,7 +3,7 @@
 use super::{Case, HUNG_AFTER, PAYLOAD, settle};
 use crate::error::BenchError;
 use crate::latency::Latencies;
-use crate::plan::Plan;
+use crate::plan::{Plan, Stop};
 use crate::servers::postgres::Cluster;
 use bytes::{BufMut, BytesMut};
 use holdfast_adapters::postgres;
@@ -63,13 +63,7 @@ pub(super) async fn drain(cluster: &Cluster, case: Case, jobs: u32, plan: &Plan)
     let began = Instant::now();
     let mut working = JoinSet::new();
     for worker in workers {
-        let stop = plan.stop.clone();
-        working.spawn(async move {
-            while worker.round().await? {
-                stop.check()?;
-            }
-            Ok::<_, BenchError>(())
-        });
+        working.spawn(worker.drain(plan.stop.clone()));
     }
     let all = async {
         while let Some(ended) = working.join_next().await {
@@ -136,12 +130,19 @@ async fn found(cluster: &Cluster, jobs: u32) -> Result<Client, BenchError> {
     Ok(admin)
 }
 
+/// A worker with a connection of its own.
 struct Worker {
     client: Client,
     name: String,
     batch: i32,
     claim: Statement,
     complete: Statement,
+}
+
+/// A batch that was claimed.
+struct Batch {
+    ids: Vec<Uuid>,
+    tokens: Vec<Uuid>,
 }
 
 impl Worker {
@@ -152,16 +153,42 @@ impl Worker {
         Ok(Self { client, name, batch, claim, complete })
     }
 
-    /// Claims a batch and completes it: whether there was one.
-    async fn round(&self) -> Result<bool, BenchError> {
-        let rows = self.client.query(&self.claim, &[&self.batch, &self.name, &LEASE_SECONDS]).await?;
-        if rows.is_empty() {
-            return Ok(false);
+    /// Until nothing is left to claim.
+    async fn drain(self, stop: Stop) -> Result<(), BenchError> {
+        let mut batch = self.claim().await?;
+        while !batch.ids.is_empty() {
+            stop.check()?;
+            batch = self.turn(&batch).await?;
         }
-        let ids = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<Uuid>, _>>()?;
-        let tokens = rows.iter().map(|row| row.try_get(1)).collect::<Result<Vec<Uuid>, _>>()?;
+        Ok(())
+    }
+
+    /// Completes a batch and claims the next one, by one commit and in one way there and back.
+    async fn turn(&self, batch: &Batch) -> Result<Batch, BenchError> {
+        let (begun, completed, claimed, committed) = tokio::join!(
+            self.client.batch_execute("BEGIN"),
+            self.complete(batch),
+            self.claim(),
+            self.client.batch_execute("COMMIT")
+        );
+        begun?;
+        completed?;
+        let claimed = claimed?;
+        committed?;
+        Ok(claimed)
+    }
+
+    async fn claim(&self) -> Result<Batch, BenchError> {
+        let rows = self.client.query(&self.claim, &[&self.batch, &self.name, &LEASE_SECONDS]).await?;
+        let ids = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        let tokens = rows.iter().map(|row| row.try_get(1)).collect::<Result<_, _>>()?;
+        Ok(Batch { ids, tokens })
+    }
+
+    async fn complete(&self, batch: &Batch) -> Result<(), BenchError> {
+        let Batch { ids, tokens } = batch;
         let (states, latencies) = (vec!["DISPATCHED"; ids.len()], vec![0_i32; ids.len()]);
-        let statuses = self.client.query(&self.complete, &[&self.name, &ids, &tokens, &states, &latencies]).await?;
+        let statuses = self.client.query(&self.complete, &[&self.name, ids, tokens, &states, &latencies]).await?;
         for status in &statuses {
             let status: &str = status.try_get(0)?;
             if status != "DISPATCHED" {
@@ -171,6 +198,6 @@ impl Worker {
         if statuses.len() != ids.len() {
             return Err(BenchError::NotApplied(format!("{} of {} were answered", statuses.len(), ids.len())));
         }
-        Ok(true)
+        Ok(())
     }
 }

@@ -15,8 +15,14 @@ const subjects = {
     async fill(connectionString, jobs) {
       const utils = await makeWorkerUtils({ connectionString, logger: quiet });
       await utils.migrate();
-      const sql = "select count(graphile_worker.add_job('noop', $2::json)) from generate_series(1, $1)";
-      await utils.withPgClient((client) => client.query(sql, [jobs, JSON.stringify(payload)]));
+      // Together, and in pieces: added one by one in one transaction, each would look at all that those before it have left.
+      const spec = "json_populate_record(null::graphile_worker.job_spec, json_build_object('identifier', 'noop', 'payload', $2::json))";
+      const sql = `select count(*) from graphile_worker.add_jobs(array(select ${spec} from generate_series(1, $1::int)))`;
+      await utils.withPgClient(async (client) => {
+        for (let left = jobs; left > 0; left -= 1000) {
+          await client.query(sql, [Math.min(left, 1000), JSON.stringify(payload)]);
+        }
+      });
       await utils.release();
     },
     // Its fastest way: jobs are fetched and completed in batches. A runner is one worker with a queue of its own.

@@ -39,7 +39,7 @@ macro_rules! migration {
 }
 
 /// Every migration, in order. Append-only.
-pub const ALL: [Migration; 17] = [
+pub const ALL: [Migration; 18] = [
     migration!(1, "0001", "roles"),
     migration!(2, "0002", "outbox"),
     migration!(3, "0003", "outbox_enqueue"),
@@ -57,6 +57,7 @@ pub const ALL: [Migration; 17] = [
     migration!(15, "0015", "access"),
     migration!(16, "0016", "ledger_rounds"),
     migration!(17, "0017", "ledger_doubt"),
+    migration!(18, "0018", "outbox_claims"),
 ];
 
 /// Where a migration stands.

@@ -133,7 +133,7 @@ fn charges_go_on_while_the_database_is_dead_and_the_program_is_killed_and_each_i
     let server = outbox.serve(&world, &peer);
     outbox.server.start_again().unwrap();
     let mut client = server.client();
-    outbox.run("UPDATE holdfast.payment_outbox_queue SET lease_expires_at = now() WHERE lease_token IS NOT NULL");
+    outbox.run("UPDATE holdfast.payment_outbox_claims SET lease_expires_at = now()");
     for id in &charges {
         becomes(&mut client, id, "FINALIZE_ACKED");
     }
@@ -186,7 +186,7 @@ fn a_node_that_freezes_while_it_tells_is_overtaken_and_what_it_then_says_changes
     peer.told(1);
     frozen.signal(Signal::STOP);
     // Its minute is over; another node takes what it had, and tells the peer, who knows it by then.
-    outbox.run("UPDATE holdfast.payment_outbox_queue SET lease_expires_at = now() WHERE lease_token IS NOT NULL");
+    outbox.run("UPDATE holdfast.payment_outbox_claims SET lease_expires_at = now()");
     let other = outbox.serve(&other_world, &peer);
     peer.told(2);
     until(|| billing(&other), |billing| billing["dlq_size"] == 0);

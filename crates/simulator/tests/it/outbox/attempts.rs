@@ -133,8 +133,21 @@ async fn what_happened_stays_and_ends_once() {
     assert_eq!(repaired.concat(), ["TERMINAL_CONFLICT"]);
     assert_eq!(world.value("SELECT count(*) FROM holdfast.payment_outbox_pending").await, "0");
 
-    let half = "INSERT INTO holdfast.payment_outbox_queue (outbox_id, next_attempt_at, claimed_by) VALUES (gen_random_uuid(), now(), 'a')";
-    assert_eq!(sqlstate(&world.admin, half).await, "23514", "half a lease");
+    let lease = |worker: &str, token: &str, until: &str, ids: &str| {
+        format!(
+            "INSERT INTO holdfast.payment_outbox_claims \
+             (claimed_by, lease_token, lease_expires_at, crash_count, outbox_ids, next_attempts_at) \
+             VALUES ({worker}, {token}, {until}, 0, {ids}, ARRAY[now()])"
+        )
+    };
+    let (token, id) = ("gen_random_uuid()", "ARRAY[gen_random_uuid()]");
+    for half in [lease("NULL", token, "now()", id), lease("'a'", "NULL", "now()", id), lease("'a'", token, "NULL", id)]
+    {
+        assert_eq!(sqlstate(&world.admin, &half).await, "23502", "half a lease: {half}");
+    }
+    for (ids, what) in [("'{}'", "a lease of nothing"), ("ARRAY[gen_random_uuid(), gen_random_uuid()]", "uneven")] {
+        assert_eq!(sqlstate(&world.admin, &lease("'a'", token, "now()", ids)).await, "23514", "{what}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The payment outbox on a real PostgreSQL, as an operator with psql meets it: in SQL, over connections of each role.
 
 mod attempts;
+mod claims;
 mod crashes;
 mod desk;
 mod enqueueing;
@@ -72,12 +73,12 @@ impl World {
 
     /// Lets every lease run out.
     async fn expire(&self) {
-        self.run("UPDATE holdfast.payment_outbox_queue SET lease_expires_at = now() - interval '1 s' WHERE lease_token IS NOT NULL").await;
+        self.run("UPDATE holdfast.payment_outbox_claims SET lease_expires_at = now() - interval '1 s'").await;
     }
 
     /// Lets the time come for everything that waits.
     async fn come_due(&self) {
-        self.run("UPDATE holdfast.payment_outbox_queue SET next_attempt_at = now() - interval '1 s' WHERE lease_token IS NULL").await;
+        self.run("UPDATE holdfast.payment_outbox_queue SET next_attempt_at = now() - interval '1 s'").await;
     }
 }
 

@@ -171,9 +171,11 @@ async fn a_hostile_search_path_and_temporary_tables_change_nothing() {
             AS $$ SELECT '00000000-0000-4000-8000-000000000000'::uuid $$;
         CREATE FUNCTION evil.always(uuid, uuid) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
         CREATE OPERATOR evil.= (LEFTARG = uuid, RIGHTARG = uuid, FUNCTION = evil.always);
-        CREATE TEMP TABLE payment_outbox_queue (outbox_id uuid, next_attempt_at timestamptz, lease_token uuid,
-            claimed_by text, lease_expires_at timestamptz, attempt_count int, crash_count smallint);
-        INSERT INTO pg_temp.payment_outbox_queue VALUES (pg_catalog.gen_random_uuid(), '2000-01-01', NULL, NULL, NULL, 0, 0);
+        CREATE TEMP TABLE payment_outbox_queue (outbox_id uuid, next_attempt_at timestamptz, attempt_count int,
+            crash_count smallint);
+        INSERT INTO pg_temp.payment_outbox_queue VALUES (pg_catalog.gen_random_uuid(), '2000-01-01', 0, 0);
+        CREATE TEMP TABLE payment_outbox_claims (claim_id bigint, lease_expires_at timestamptz, lease_token uuid,
+            crash_count smallint, claimed_by text, outbox_ids uuid[], next_attempts_at timestamptz[]);
         CREATE TEMP TABLE payment_outbox_attempts (outbox_id uuid, attempt_no int, state text);
         CREATE TEMP TABLE payment_outbox_instructions (outbox_id uuid);
         CREATE TEMP TABLE participant_outbox_sequences (participant_id text, last_sequence_id bigint);
@@ -185,8 +187,8 @@ async fn a_hostile_search_path_and_temporary_tables_change_nothing() {
     assert_eq!(complete(&executor, "w", &rows[0], "DISPATCHED").await.unwrap()[0], "DISPATCHED");
     let forged = super::Claimed { token: rows[0].id.clone(), ..rows[1].clone() };
     assert_eq!(complete(&executor, "w", &forged, "DISPATCHED").await, Err("P7002".to_owned()), "a real comparison");
-    let untouched = "SELECT count(*) FROM pg_temp.payment_outbox_queue WHERE claimed_by IS NULL";
-    assert_eq!(ask(&executor, untouched).await.unwrap().concat(), ["1"]);
+    assert_eq!(ask(&executor, "SELECT count(*) FROM pg_temp.payment_outbox_queue").await.unwrap().concat(), ["1"]);
+    assert_eq!(ask(&executor, "SELECT count(*) FROM pg_temp.payment_outbox_claims").await.unwrap().concat(), ["0"]);
     assert_eq!(ask(&executor, "SELECT count(*) FROM pg_temp.payment_outbox_attempts").await.unwrap().concat(), ["0"]);
 
     let ingest = world.log_in("symphony_ingest").await;

@@ -30,7 +30,7 @@ async fn turn(worker: &Client, time: &Client, name: &str, step: usize, held: &He
     held.lock().unwrap().retain(|_, holder| *holder != token);
     if is_lost {
         let expire = format!(
-            "UPDATE holdfast.payment_outbox_queue SET lease_expires_at = now() - interval '1 s' WHERE lease_token = '{token}'"
+            "UPDATE holdfast.payment_outbox_claims SET lease_expires_at = now() - interval '1 s' WHERE lease_token = '{token}'"
         );
         time.batch_execute(&expire).await.unwrap();
     }
@@ -60,12 +60,12 @@ async fn nobody_holds_what_another_holds_and_attempts_are_numbered_without_gaps(
                     ask(&worker, "SELECT holdfast.repair_expired_leases(5, 'repairer')").await.unwrap();
                     // Time flies, for rows that no one is at this moment taking.
                     let due = "UPDATE holdfast.payment_outbox_queue SET next_attempt_at = now() WHERE ctid = ANY (ARRAY( \
-                               SELECT ctid FROM holdfast.payment_outbox_queue WHERE lease_token IS NULL \
-                               AND next_attempt_at > now() FOR UPDATE SKIP LOCKED))";
+                               SELECT ctid FROM holdfast.payment_outbox_queue \
+                               WHERE next_attempt_at > now() FOR UPDATE SKIP LOCKED))";
                     time.batch_execute(due).await.unwrap();
                 }
                 if !turn(&worker, &time, &name, step, &held).await
-                    && ask(&time, "SELECT count(*) FROM holdfast.payment_outbox_queue").await.unwrap().concat() == ["0"]
+                    && ask(&time, "SELECT count(*) FROM holdfast.payment_outbox_pending").await.unwrap().concat() == ["0"]
                 {
                     return;
                 }
