@@ -53,7 +53,7 @@ fn all(length: Length) -> (Vec<Step>, Beside) {
     let mut linted = |name: &str, line: &str| steps.push(cargo_step(name, words(line), Lints::Denied, &runner));
     if has_nextest() {
         linted("lints", "nextest run --workspace --all-targets --no-run");
-        linted("tests", "nextest run --workspace --all-targets");
+        linted("tests", "nextest run --workspace --all-targets --no-fail-fast");
         linted("doc tests", "test --doc --workspace");
     } else {
         linted("lints", "test --workspace --no-run");

@@ -150,7 +150,9 @@ async fn connection(stream: TcpStream, from: IpAddr, gate: Arc<Gate>, stopping: 
     // Without this a stream of small pieces waits 40 ms for each.
     let _best_effort = stream.set_nodelay(true);
     let mut until = stopping.clone();
+    // What has come is looked at before the stop here and below: a request that was sent before it is answered.
     let protocol = tokio::select! {
+        biased;
         protocol = tokio::time::timeout(HEAD_MAX, protocol(&stream)) => protocol,
         () = told(&mut until) => return,
     };
@@ -172,6 +174,7 @@ async fn connection(stream: TcpStream, from: IpAddr, gate: Arc<Gate>, stopping: 
             let mut served = pin!(served);
             // A caller that has gone away changes nothing of what was done.
             let _ended = tokio::select! {
+                biased;
                 ended = served.as_mut() => ended,
                 () = told(&mut until) => {
                     served.as_mut().graceful_shutdown();
@@ -183,6 +186,7 @@ async fn connection(stream: TcpStream, from: IpAddr, gate: Arc<Gate>, stopping: 
             let served = http2_builder().serve_connection(io, service);
             let mut served = pin!(served);
             let _ended = tokio::select! {
+                biased;
                 ended = served.as_mut() => ended,
                 () = told(&mut until) => {
                     served.as_mut().graceful_shutdown();
