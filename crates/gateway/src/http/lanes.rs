@@ -2,11 +2,12 @@
 //!
 //! A request stays on the thread of its connection from its first byte to its last, and so does the provider's connection that
 //! answers it. On threads that share their tasks each step of it (the hold, the provider's answer, the charge) would wake
-//! another thread, which costs more than the step.
+//! another thread, which costs more than the step. Answers of the engine, which come from other threads, come by mail (`mail.rs`).
 //!
 //! # Invariants
 //! - What is begun on a lane outlives its connection, and ends with the lane: lanes are stopped last.
 
+use super::mail::Mailbox;
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -40,6 +41,10 @@ impl Lanes {
             started.lanes.push(Lane { handle: runtime.handle().clone(), load: Arc::new(()) });
             let mut stopped = stopped.clone();
             let run = move || {
+                let mailbox = Mailbox::new(number);
+                mailbox.open();
+                // May safely die: it ends with its lane.
+                drop(runtime.spawn(mailbox.carry()));
                 // If nobody can tell any more, the server is going down too.
                 let _told = runtime.block_on(stopped.wait_for(|stopped| *stopped)).is_ok();
                 runtime.shutdown_timeout(stop_within);

@@ -24,6 +24,7 @@ mod inference;
 mod invoke;
 mod lanes;
 mod limits;
+mod mail;
 mod metrics;
 mod models;
 mod obligations;
@@ -40,6 +41,7 @@ mod unread;
 
 pub(crate) use error::ApiError;
 pub(crate) use lanes::Lanes;
+pub(crate) use mail::mailed;
 pub(crate) use server::{Gate, Listener};
 pub(crate) use settings::HttpSettings;
 

@@ -6,6 +6,7 @@
 use super::AppState;
 use super::error::{ApiError, Shape};
 use super::lanes::Lanes;
+use super::mail::mailed;
 use super::outer::{self, Peer, fresh_id};
 use super::settings::{HEAD_BYTES_MAX, HEAD_MAX, HEADERS_MAX, HttpSettings, STREAMS_MAX};
 use super::status::readiness;
@@ -116,7 +117,7 @@ impl Listener {
                                 }
                                 drop(load);
                             };
-                            connections.spawn_on(served, &lane.handle);
+                            connections.spawn_on(mailed(served), &lane.handle);
                         }
                     }
                     // Out of files or memory: those that are served go on, and end at some time.

@@ -18,7 +18,7 @@ use super::running::Found;
 use super::settle::{self, Delivered, Source};
 use super::told::{Told, cost_comment, with_cost};
 use super::{BYOK_PER_DAY, CHARGE_PREFIX, Inference, Reader};
-use crate::http::ApiError;
+use crate::http::{ApiError, mailed};
 use crate::tokens::{self, Family, Shape};
 use crate::wire::error::{Problem, WireError};
 use crate::wire::ids;
@@ -93,7 +93,7 @@ impl Inference {
         let reader = live.read();
         let (inference, bytes) = (Arc::clone(self), bytes.clone());
         // On the heap from the first: it is large, and each hand-over on the way to its task would copy all of it.
-        self.tasks.spawn(Box::pin(async move {
+        self.tasks.spawn(mailed(async move {
             if let Err(error) = inference.work(ask, bytes, &live).await {
                 live.refuse(error);
             }
