@@ -12,7 +12,7 @@ use crate::query::View;
 use crate::request::{Answer, BATCH_MAX, Hashes, Request};
 use crate::turns::Turns;
 use crate::upkeep::{self, Upkeep};
-use crate::worker::{Ask, Desk, Job, Many, Shared};
+use crate::worker::{Ask, Desk, GATHER, Job, Many, Shared};
 use holdfast_domain::escrow::Escrow;
 use holdfast_domain::{EscrowId, OwnerId};
 use holdfast_journal::{Batch, Disk};
@@ -74,7 +74,7 @@ impl<D: Disk> Engine<D> {
             disk,
             journal_id: journal.id(),
             clock,
-            turns: Turns::new(),
+            turns: Turns::new(GATHER),
             desk: Mutex::new(Desk { ledger, batch, cursor, replies: Vec::new(), memory: Vec::new() }),
             journal: Mutex::new(journal),
             lone: Lone::new(),

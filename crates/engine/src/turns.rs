@@ -3,7 +3,8 @@
 //! A caller who finds nobody at work takes the disk and serves itself: to wake a worker and be woken by it takes as long as a
 //! quick disk takes to sync. A worker stays asleep at the desk meanwhile, and only watches for the moment to seal.
 //!
-//! Waking costs a system call, so it is done only where somebody sleeps who has something to do. Whether that ever leaves
+//! Waking costs a system call, so it is done only where somebody sleeps who has something to do. While the disk is busy, a few
+//! jobs are not worth it: they are decided in no time once it is free. Whether any of that ever leaves
 //! somebody asleep is tried in `tests/it/waking.rs` over thousands of orders in which the threads may run.
 //!
 //! # Invariants
@@ -31,6 +32,8 @@ pub(crate) struct Turns<J> {
     work: Condvar,
     /// Wakes the worker who waits for the desk.
     desk_free: Condvar,
+    /// While the disk is busy, nobody is woken before so many requests wait.
+    gather: usize,
 }
 
 /// What waits, and who is where.
@@ -124,7 +127,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<J> Turns<J> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(gather: usize) -> Self {
         let intake = Intake {
             queue: VecDeque::new(),
             waiting: 0,
@@ -136,7 +139,7 @@ impl<J> Turns<J> {
             called: false,
             state: State::Running,
         };
-        Self { intake: Mutex::new(intake), work: Condvar::new(), desk_free: Condvar::new() }
+        Self { intake: Mutex::new(intake), work: Condvar::new(), desk_free: Condvar::new(), gather }
     }
 
     /// Counts `requests` as waiting, if there is room for them all.
@@ -161,7 +164,14 @@ impl<J> Turns<J> {
         if !matches!(intake.state, State::Failed(_)) {
             intake.queue.push_back(job);
         }
-        self.wake(intake);
+        if self.is_worth_waking(&intake) {
+            self.wake(intake);
+        }
+    }
+
+    /// Whether somebody is to decide at once. If not, whoever frees the disk sees to it.
+    const fn is_worth_waking(&self, intake: &Intake<J>) -> bool {
+        !intake.disk_taken || intake.waiting >= self.gather
     }
 
     /// Sees to it that somebody at the desk is awake.
@@ -250,7 +260,7 @@ impl<J> Turns<J> {
         let mut intake = lock(&self.intake);
         intake.desk_taken = false;
         // The other worker is called only for work: a lone caller is served by one worker, without a hand-over.
-        if !intake.queue.is_empty() {
+        if !intake.queue.is_empty() && self.is_worth_waking(&intake) {
             self.wake(intake);
         }
     }
@@ -261,11 +271,11 @@ impl<J> Turns<J> {
         self.desk_free.notify_one();
     }
 
-    /// Frees the disk for whoever waits at the desk with a batch.
+    /// Frees the disk for whoever waits at the desk with a batch, and has somebody decide what has come meanwhile.
     pub(crate) fn free_disk(&self) {
         let mut intake = lock(&self.intake);
         intake.disk_taken = false;
-        if intake.desk_taken {
+        if intake.desk_taken || !intake.queue.is_empty() {
             self.wake(intake);
         }
     }
@@ -286,7 +296,7 @@ impl<J> Turns<J> {
         intake.disk_taken = false;
         intake.served_at = Instant::now();
         // One that watches for a quiet moment goes on; one that does not has now something to watch for.
-        if intake.desk_taken && (!intake.queue.is_empty() || intake.asleep_for != AsleepFor::Quiet) {
+        if !intake.queue.is_empty() || (intake.desk_taken && intake.asleep_for != AsleepFor::Quiet) {
             self.wake(intake);
         }
     }

@@ -42,6 +42,8 @@ const TURN: usize = 2_048;
 const TURN_MAX: usize = 8_192;
 /// How many requests' memory is asked for at once, before the first of them is decided.
 const AHEAD: usize = 16;
+/// While the disk is busy, fewer requests than this wait until it is free: to decide them takes less than to wake a thread for each.
+pub(crate) const GATHER: usize = 32;
 /// The most holds that one batch gives back because their time has come.
 const EXPIRIES_MAX: usize = 1_000;
 

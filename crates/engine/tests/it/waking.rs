@@ -18,6 +18,8 @@ const CALLERS: usize = 3;
 const JOBS_EACH: usize = 2;
 /// Orders of the threads that are tried. One that loses a wake-up is found within a hundred.
 const ORDERS: usize = 1_000;
+/// While the disk is busy nobody is woken for fewer jobs than these: at once, for two of them, and never.
+const GATHERS: [usize; 3] = [1, 2, CALLERS * JOBS_EACH + 1];
 
 /// A job: its number, and where its caller waits to hear that it is durable.
 struct Job(usize, mpsc::Sender<usize>);
@@ -54,6 +56,7 @@ struct Model {
 struct World {
     callers: Callers,
     disk: Disk,
+    gather: usize,
     /// Whether something beside the workers fails at some time.
     fails_beside: bool,
 }
@@ -75,8 +78,8 @@ enum Disk {
 }
 
 impl World {
-    const fn new(callers: Callers, disk: Disk) -> Self {
-        Self { callers, disk, fails_beside: false }
+    const fn new(callers: Callers, disk: Disk, gather: usize) -> Self {
+        Self { callers, disk, gather, fails_beside: false }
     }
 
     fn may_fail(self) -> bool {
@@ -189,7 +192,7 @@ impl Model {
 /// One run: callers come, and when they have gone the engine stops, unless it has failed. What was written, in order.
 fn run(world: World) -> Vec<usize> {
     let model = Arc::new(Model {
-        turns: Turns::new(),
+        turns: Turns::new(world.gather),
         at_desk: AtomicBool::new(false),
         at_disk: AtomicBool::new(false),
         closed: Mutex::new(0),
@@ -230,8 +233,8 @@ fn call(model: &Model, caller: usize) {
 }
 
 /// Runs so that every job must be written once, and the jobs of each caller in their order.
-fn run_whole(callers: Callers, disk: Disk) {
-    let written = run(World::new(callers, disk));
+fn run_whole(callers: Callers, disk: Disk, gather: usize) {
+    let written = run(World::new(callers, disk, gather));
     assert_eq!(written.len(), CALLERS * JOBS_EACH, "{written:?}");
     for caller in 0..CALLERS {
         let of_caller: Vec<usize> = written.iter().copied().filter(|number| number / JOBS_EACH == caller).collect();
@@ -247,30 +250,36 @@ fn in_every_order(model: impl Fn() + Copy + Send + Sync + 'static) {
 
 #[test]
 fn every_caller_is_answered_in_every_order() {
-    in_every_order(|| run_whole(Callers::Wait, Disk::Quick));
+    for gather in GATHERS {
+        in_every_order(move || run_whole(Callers::Wait, Disk::Quick, gather));
+    }
 }
 
 #[test]
 fn a_stop_finishes_what_waits_though_nobody_waits_for_it() {
-    in_every_order(|| run_whole(Callers::GoAway, Disk::Quick));
+    for gather in GATHERS {
+        in_every_order(move || run_whole(Callers::GoAway, Disk::Quick, gather));
+    }
 }
 
 #[test]
 fn the_next_batch_is_decided_while_the_last_one_syncs() {
-    in_every_order(|| run_whole(Callers::GoAway, Disk::Slow));
+    in_every_order(|| run_whole(Callers::GoAway, Disk::Slow, 1));
 }
 
 #[test]
 fn waking_for_nothing_changes_nothing() {
     plant(Odd::WakesForNothing);
-    in_every_order(|| run_whole(Callers::Wait, Disk::Quick));
+    for gather in GATHERS {
+        in_every_order(move || run_whole(Callers::Wait, Disk::Quick, gather));
+    }
 }
 
 #[test]
 fn a_broken_disk_leaves_nobody_waiting() {
-    for broken_at in [1, 2] {
+    for (broken_at, gather) in [1, 2].into_iter().flat_map(|broken_at| GATHERS.map(|gather| (broken_at, gather))) {
         in_every_order(move || {
-            let written = run(World::new(Callers::Wait, Disk::BreaksAt(broken_at)));
+            let written = run(World::new(Callers::Wait, Disk::BreaksAt(broken_at), gather));
             assert!(written.len() <= (broken_at - 1) * ROOM, "{written:?}");
         });
     }
@@ -278,15 +287,17 @@ fn a_broken_disk_leaves_nobody_waiting() {
 
 #[test]
 fn a_failure_beside_the_workers_leaves_nobody_waiting() {
-    in_every_order(|| {
-        run(World { fails_beside: true, ..World::new(Callers::Wait, Disk::Quick) });
-    });
+    for gather in GATHERS {
+        in_every_order(move || {
+            run(World { fails_beside: true, ..World::new(Callers::Wait, Disk::Quick, gather) });
+        });
+    }
 }
 
 /// The model must find what is planted, as a deadlock.
 fn assert_found(odd: Odd) {
     plant(odd);
-    let found = catch_unwind(|| in_every_order(|| run_whole(Callers::Wait, Disk::Quick)));
+    let found = catch_unwind(|| in_every_order(|| run_whole(Callers::Wait, Disk::Quick, 1)));
     let found = found.expect_err("the lost wake-up was not found");
     let said = found.downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(said.contains("deadlock"), "{odd:?}: {said}");
