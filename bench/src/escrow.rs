@@ -1,12 +1,13 @@
 //! `bench escrow`: hold → put in → take up → finish over HTTP, beside reserve + commit over the same server in the same run.
 //!
-//! One `holdfast serve` with both services in it, every answer durable. The two take turns case by case, so that a noisy
-//! minute of the disk hits them alike. A cycle of the queue is four calls and a pair of the ledger is two, so half as many
+//! One `holdfast serve` with both services in it, every answer durable. The two take short turns, so that a noisy second of the
+//! machine hits them alike. A cycle of the queue is four calls and a pair of the ledger is two, so half as many
 //! cycles as pairs is as fast a call; that is what is asked.
 
 pub mod load;
 
 use crate::error::BenchError;
+use crate::latency::Latencies;
 use crate::ledger::Choice;
 use crate::plan::Plan;
 use crate::report::{Missing, Report, Row, readable};
@@ -22,6 +23,8 @@ pub const NAME: &str = "escrow";
 pub const OURS: &str = "escrow";
 
 const CONNECTIONS: [usize; 3] = [1, 16, 64];
+/// How many turns each takes in a case.
+const TURNS: u32 = 10;
 
 /// Who is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,26 +73,22 @@ pub fn run(plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, B
         served.mint(&user)?;
     }
     let token = served.service_token()?;
+    let site = Site { url: served.url.clone(), token, pid: served.server.pid() };
     let mut failed = 0;
-    let mut round = 0;
     for connections in CONNECTIONS {
         let case = format!("{connections} connections");
         if choice.case.as_ref().is_some_and(|only| *only != connections.to_string()) {
             continue;
         }
-        for subject in Subject::ALL {
-            plan.stop.check()?;
-            if choice.subject.as_ref().is_some_and(|only| only != subject.name()) {
-                continue;
-            }
-            round += 1;
-            let load = Load { url: served.url.clone(), token: token.clone(), subject, connections, round };
-            match measure(&load, served.server.pid(), plan) {
-                Ok(figures) => add(report, subject, &case, figures),
-                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-                Err(error) => {
-                    failed += 1;
-                    eprintln!("{case:<15} {:<11} failed: {error}", subject.name());
+        let is_chosen = |subject: &Subject| choice.subject.as_ref().is_none_or(|only| only == subject.name());
+        let subjects: Vec<Subject> = Subject::ALL.into_iter().filter(is_chosen).collect();
+        match measure(&site, &subjects, connections, plan) {
+            Ok(all) => all.into_iter().for_each(|(subject, used)| add(report, subject, &case, used.figures(subject))),
+            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Err(error) => {
+                failed += 1;
+                eprintln!("{case:<15} failed: {error}");
+                for subject in subjects {
                     let (subject, case) = (subject.name().to_owned(), case.clone());
                     report.miss(Missing { subject, case, why: format!("failed: {error}") });
                 }
@@ -99,27 +98,76 @@ pub fn run(plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, B
     Ok(failed)
 }
 
+/// The server that is asked.
+struct Site {
+    url: String,
+    token: String,
+    pid: u32,
+}
+
+/// What was done in all turns, and what that took.
+#[derive(Default)]
+struct Used {
+    cycles: usize,
+    calls: [Latencies; load::CALLS_MAX],
+    elapsed: Duration,
+    /// Of the processor, by the server and by the driver.
+    theirs: Duration,
+    ours: Duration,
+}
+
+/// Has the subjects take turns, after a warm-up of each.
+fn measure(
+    site: &Site,
+    subjects: &[Subject],
+    connections: usize,
+    plan: &Plan,
+) -> Result<Vec<(Subject, Used)>, BenchError> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(BenchError::io("start a runtime"))?;
+    let mut all: Vec<_> = subjects.iter().map(|subject| (*subject, Used::default())).collect();
+    for turn in 0..=TURNS {
+        for (subject, used) in &mut all {
+            plan.stop.check()?;
+            let (url, token) = (site.url.clone(), site.token.clone());
+            let load = Load { url, token, subject: *subject, connections, turn };
+            let is_warm_up = turn == 0;
+            let duration = if is_warm_up { plan.warm_up } else { plan.duration / TURNS };
+            let own = || processor_time_alone(std::process::id());
+            let (theirs, ours) = (processor_time(site.pid), own());
+            let taken = runtime.block_on(load::run(&load, duration, &plan.stop))?;
+            if !is_warm_up {
+                used.add(taken, processor_time(site.pid) - theirs, own() - ours);
+            }
+        }
+    }
+    Ok(all)
+}
+
 type Figure = (&'static str, f64, &'static str);
 
-fn measure(load: &Load, pid: u32, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(BenchError::io("start a runtime"))?;
-    let own = || processor_time_alone(std::process::id());
-    let warm_up = Load { round: load.round + load::WARM_UP, ..load.clone() };
-    runtime.block_on(load::run(&warm_up, plan.warm_up, &plan.stop))?;
-    let (theirs_before, ours_before) = (processor_time(pid), own());
-    let Taken { cycles, calls, elapsed } = runtime.block_on(load::run(load, plan.duration, &plan.stop))?;
-    let (theirs, ours) = (processor_time(pid) - theirs_before, own() - ours_before);
-    let count = cycles.max(1) as f64;
-    let mut figures = vec![
-        ("throughput", count / elapsed.as_secs_f64(), "cycles/s"),
-        ("CPU", theirs.as_secs_f64() * 1e6 / count, "µs/cycle"),
-        ("driver CPU", ours.as_secs_f64() * 1e6 / count, "µs/cycle"),
-    ];
-    for ([_, p50_name, p99_name], latencies) in load.subject.calls().iter().zip(calls) {
-        let (p50, p99) = latencies.p50_and_p99();
-        figures.extend([(*p50_name, milliseconds(p50), "ms"), (*p99_name, milliseconds(p99), "ms")]);
+impl Used {
+    fn add(&mut self, taken: Taken, theirs: Duration, ours: Duration) {
+        let Taken { cycles, calls, elapsed } = taken;
+        self.cycles += cycles;
+        self.calls.iter_mut().zip(calls).for_each(|(all, of_turn)| all.merge(of_turn));
+        self.elapsed += elapsed;
+        self.theirs += theirs;
+        self.ours += ours;
     }
-    Ok(figures)
+
+    fn figures(self, subject: Subject) -> Vec<Figure> {
+        let count = self.cycles.max(1) as f64;
+        let mut figures = vec![
+            ("throughput", count / self.elapsed.as_secs_f64(), "cycles/s"),
+            ("CPU", self.theirs.as_secs_f64() * 1e6 / count, "µs/cycle"),
+            ("driver CPU", self.ours.as_secs_f64() * 1e6 / count, "µs/cycle"),
+        ];
+        for ([_, p50_name, p99_name], latencies) in subject.calls().iter().zip(self.calls) {
+            let (p50, p99) = latencies.p50_and_p99();
+            figures.extend([(*p50_name, milliseconds(p50), "ms"), (*p99_name, milliseconds(p99), "ms")]);
+        }
+        figures
+    }
 }
 
 fn add(report: &mut Report, subject: Subject, case: &str, figures: Vec<Figure>) {

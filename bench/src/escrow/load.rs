@@ -21,10 +21,8 @@ use tokio::task::JoinSet;
 /// No answer takes as long, even from a busy machine.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 const USERS: usize = 16;
-/// What a warm-up's round is more than that of its measurement.
-pub const WARM_UP: u64 = 1_000;
 /// Two calls or four.
-const CALLS_MAX: usize = 4;
+pub const CALLS_MAX: usize = 4;
 
 /// Whom to ask, and for what.
 #[derive(Debug, Clone)]
@@ -37,8 +35,8 @@ pub struct Load {
     pub subject: Subject,
     /// How many ask at the same time.
     pub connections: usize,
-    /// A number of its own, from which its keys are made.
-    pub round: u64,
+    /// Which turn of these.
+    pub turn: u32,
 }
 
 /// What came of it.
@@ -88,7 +86,7 @@ async fn work(
     let mut cycles = 0;
     while Instant::now() < until {
         stop.check()?;
-        let key = format!("b{}-{number}-{cycles}", load.round);
+        let key = format!("{}-{}-{}-{number}-{cycles}", load.subject.name(), load.connections, load.turn);
         match load.subject {
             Subject::Escrow => caller.escrow(&user, &key).await?,
             Subject::Reservation => caller.reservation(&user, &key).await?,
