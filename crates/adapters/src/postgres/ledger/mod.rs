@@ -36,8 +36,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 use tokio_postgres::Row;
 
-/// How many lanes a node has, unless told otherwise. One decides while the others' commits are being synced.
-pub const LANES: usize = 3;
+/// How many lanes a node has, unless told otherwise: one decides while the other's commit is being synced. A third makes the rounds
+/// smaller, and what a round costs by itself is more than it gains below some hundred callers.
+pub const LANES: usize = 2;
 /// The most requests of one round. More are taken only if one caller brings them together.
 const ROUND_MAX: usize = 1_000;
 /// So many requests are not divided among lanes: what a round costs by itself, they cost together.
