@@ -39,7 +39,7 @@ macro_rules! migration {
 }
 
 /// Every migration, in order. Append-only.
-pub const ALL: [Migration; 18] = [
+pub const ALL: [Migration; 19] = [
     migration!(1, "0001", "roles"),
     migration!(2, "0002", "outbox"),
     migration!(3, "0003", "outbox_enqueue"),
@@ -58,6 +58,7 @@ pub const ALL: [Migration; 18] = [
     migration!(16, "0016", "ledger_rounds"),
     migration!(17, "0017", "ledger_doubt"),
     migration!(18, "0018", "outbox_claims"),
+    migration!(19, "0019", "ledger_at_once"),
 ];
 
 /// Where a migration stands.

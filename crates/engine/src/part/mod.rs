@@ -19,7 +19,7 @@ pub use loaded::{BudgetRow, OwnerRow, PayeeRow, Rows};
 pub use wanted::Wanted;
 
 use crate::archive::Archive;
-use crate::book::{Book, Standing};
+use crate::book::{Book, Owner, Standing};
 use crate::error::Refusal;
 use crate::keys::KeyHash;
 use crate::ledger::{Ledger, Limits};
@@ -118,14 +118,23 @@ pub struct NewBudget {
     pub last: u64,
 }
 
+/// An owner whom entries moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MovedOwner {
+    /// The last entry when the owner was loaded; 0 for a new one.
+    pub seen: u64,
+    /// How the owner stands after them.
+    pub after: OwnerRow,
+}
+
 /// What was decided, to be admitted whole or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decided {
     /// The entries, in order.
     pub entries: Vec<NewEntry>,
-    /// The last entry of each of their owners when it was loaded; 0 for a new one.
-    pub owners: Vec<(OwnerId, u64)>,
-    /// The same of their payees.
+    /// Their owners.
+    pub owners: Vec<MovedOwner>,
+    /// The last entry of each of their payees when it was loaded; 0 for a new one.
     pub payees: Vec<(PayeeId, u64)>,
     /// The budgets that they counted against.
     pub budgets: Vec<NewBudget>,
@@ -224,14 +233,14 @@ impl Part {
     /// If it cannot be read back, which would be a fault of ours.
     pub fn decided(&self) -> Result<Decided, Refusal> {
         let mut decided = Decided::default();
-        let (mut owners, mut payees) = (BTreeSet::new(), BTreeSet::new());
+        let (mut owners, mut payees) = (BTreeMap::new(), BTreeSet::new());
         for record in self.page.records()? {
-            owners.insert(record.event.owner());
+            owners.insert(record.event.owner(), record.at);
             payees.extend(record.event.payee());
             decided.entries.push(self.entry(record)?);
         }
-        let last_of = |owner: OwnerId| (owner, self.before.owners.get(&owner).copied().unwrap_or(0));
-        decided.owners = owners.into_iter().map(last_of).collect();
+        let moved = owners.into_iter().map(|(id, last_at)| self.moved(id, last_at));
+        decided.owners = moved.collect::<Result<_, _>>()?;
         let last_of = |payee: PayeeId| (payee, self.before.payees.get(&payee).copied().unwrap_or(0));
         decided.payees = payees.into_iter().map(last_of).collect();
         for (name, used) in self.ledger.book.budgets.iter() {
@@ -243,6 +252,13 @@ impl Part {
         }
         decided.budgets.sort_unstable_by_key(|budget| budget.id);
         Ok(decided)
+    }
+
+    fn moved(&self, id: OwnerId, last_at: Timestamp) -> Result<MovedOwner, Refusal> {
+        let seen = self.before.owners.get(&id).copied().unwrap_or(0);
+        let Owner { available, held, open_holds, last, entries } =
+            *self.ledger.book.owner(id).ok_or(Refusal::UnknownAccount)?;
+        Ok(MovedOwner { seen, after: OwnerRow { id, available, held, open_holds, last, entries, last_at } })
     }
 
     fn entry(&self, record: Record) -> Result<NewEntry, Refusal> {

@@ -1,8 +1,9 @@
-//! What was decided, in the database's own types: see `sql/0010_ledger_admit.sql` and `sql/0016_ledger_rounds.sql`.
+//! What was decided, in the database's own types: see `sql/0010_ledger_admit.sql`, `sql/0016_ledger_rounds.sql` and
+//! `sql/0019_ledger_at_once.sql`.
 
 use super::Settles;
 use super::place::Place as RowPlace;
-use super::rows::{End, First};
+use super::rows::{End, First, Seen};
 use crate::obligations::{late_id, line, same};
 use holdfast_domain::delivery::{Obligation, Part};
 use holdfast_domain::{ChargeId, Event, ObligationId, Place, Postings};
@@ -56,6 +57,7 @@ pub(super) struct OwnerRow {
     chain: Vec<u8>,
     records: Vec<i64>,
     turns: bool,
+    fence: i64,
 }
 
 #[derive(Debug, ToSql)]
@@ -68,6 +70,19 @@ pub(super) struct LifeRow {
     held: i64,
     expires_at: Option<i64>,
     budgets: Vec<String>,
+    records: Vec<i64>,
+}
+
+#[derive(Debug, ToSql)]
+#[postgres(name = "ledger_moved_life")]
+pub(super) struct MovedLifeRow {
+    life: String,
+    place: Option<RowPlace>,
+    seen: i64,
+    owner: String,
+    state: &'static str,
+    held: i64,
+    expires_at: Option<i64>,
     records: Vec<i64>,
 }
 
@@ -102,15 +117,16 @@ pub(super) struct ObligationRow {
     made_at: i64,
 }
 
-/// All that is admitted together, each list by name, and the entries in order.
+/// All that is admitted together, each list by name, and the entries by their keys.
 #[derive(Default)]
 pub(super) struct Admission {
+    first: Option<First>,
     pub(super) entries: Vec<EntryRow>,
     pub(super) owners: Vec<OwnerRow>,
-    /// Whether the page of any owner is full.
-    pub(super) turns: bool,
+    /// How many pages of owners are full.
+    pub(super) turning: i32,
     pub(super) begun: Vec<LifeRow>,
-    pub(super) moved: Vec<LifeRow>,
+    pub(super) moved: Vec<MovedLifeRow>,
     pub(super) payees: Vec<PayeeRow>,
     pub(super) budgets: Vec<BudgetRow>,
     pub(super) obligations: Vec<ObligationRow>,
@@ -135,9 +151,9 @@ struct Sums {
 }
 
 impl Admission {
-    /// What is to be admitted, with what is owed by it if there is a peer. `ends` are how the owners ended when they were loaded.
-    pub(super) fn of(decided: &Decided, mut ends: HashMap<String, End>, ledger: Ledger) -> Result<Self, NotSayable> {
-        let mut sums = Sums::begin(decided, &mut ends)?;
+    /// What is to be admitted, with what is owed by it if there is a peer, on what was seen.
+    pub(super) fn of(decided: &Decided, seen: &Seen, ledger: Ledger) -> Result<Self, NotSayable> {
+        let mut sums = Sums::begin(decided, &seen.owners)?;
         let mut admission = Self::default();
         for entry in &decided.entries {
             admission.entries.push(sums.add(entry)?);
@@ -149,17 +165,65 @@ impl Admission {
         for budget in &decided.budgets {
             admission.budgets.push(BudgetRow::of(budget, last)?);
         }
+        let first = admission.entries.first();
+        admission.first =
+            first.map(|first| First { offset: first.entry_offset.cast_unsigned(), chain: first.chain.clone() });
+        // Whoever writes two keys that others write too does it in the same order.
+        admission.entries.sort_by(|one, other| (one.key.is_none(), &one.key).cmp(&(other.key.is_none(), &other.key)));
         admission.owners = sums.owners.into_values().collect();
-        admission.turns = admission.owners.iter().any(|owner| owner.turns);
-        (admission.begun, admission.moved) = sums.lives.into_values().partition(|life| life.seen == 0);
+        let turning = admission.owners.iter().filter(|owner| owner.turns).count();
+        admission.turning = i32::try_from(turning).map_err(|_| NotSayable)?;
+        let (begun, moved): (Vec<LifeRow>, Vec<LifeRow>) = sums.lives.into_values().partition(|life| life.seen == 0);
+        admission.begun = begun;
+        admission.moved = moved.into_iter().map(|life| life.moved(&seen.lives)).collect();
         admission.payees = sums.payees.into_values().collect();
         Ok(admission)
     }
 
-    /// How it begins, if there is anything in it.
-    pub(super) fn first(&self) -> Option<First> {
-        let first = self.entries.first()?;
-        Some(First { offset: first.entry_offset.cast_unsigned(), chain: first.chain.clone() })
+    /// It, and how it begins, if there is anything in it.
+    pub(super) fn begun(mut self) -> Option<(Self, First)> {
+        let first = self.first.take()?;
+        Some((self, first))
+    }
+
+    /// The values of `ledger_admit`, in order.
+    pub(super) fn values<'a>(&'a self, decided_at: &'a i64) -> [&'a (dyn ToSql + Sync); 9] {
+        let Self { entries, owners, turning, begun, moved, payees, budgets, obligations, .. } = self;
+        [decided_at, entries, owners, turning, begun, moved, payees, budgets, obligations]
+    }
+
+    /// An owner who was there before it: what of it is in doubt can be kept from being done later.
+    pub(super) fn fence(&self) -> Option<&str> {
+        self.owners.iter().find(|owner| owner.place.is_some()).map(|owner| owner.owner.as_str())
+    }
+
+    /// Where things are once it was admitted at these places.
+    pub(super) fn admitted(self, places: Places, seen: &Seen) -> Seen {
+        let Places { owners, begun, moved } = places;
+        let (there, new): (Vec<OwnerRow>, Vec<OwnerRow>) = self.owners.into_iter().partition(|row| row.seen > 0);
+        let owners = there.into_iter().chain(new).zip(owners.unwrap_or_default());
+        let owners = owners.map(|(row, place)| {
+            let before = seen.owners.get(&row.owner).filter(|_| !row.turns).map_or(0, |end| end.recent);
+            let recent = before + row.records.len() as u64;
+            (row.owner, End { place, chain: row.chain, recent, fence: row.fence })
+        });
+        let begun = self.begun.into_iter().map(|row| row.life).zip(begun.unwrap_or_default());
+        let moved = self.moved.into_iter().map(|row| row.life).zip(moved.unwrap_or_default());
+        Seen { owners: owners.collect(), lives: begun.chain(moved).collect() }
+    }
+}
+
+/// Where the rows of what was admitted are: those of owners who were there before those of new ones.
+pub(super) struct Places {
+    pub(super) owners: Option<Vec<RowPlace>>,
+    pub(super) begun: Option<Vec<RowPlace>>,
+    pub(super) moved: Option<Vec<RowPlace>>,
+}
+
+impl LifeRow {
+    fn moved(self, places: &HashMap<String, RowPlace>) -> MovedLifeRow {
+        let Self { life, seen, owner, state, held, expires_at, records, .. } = self;
+        MovedLifeRow { place: places.get(&life).copied(), life, seen, owner, state, held, expires_at, records }
     }
 }
 
@@ -180,12 +244,12 @@ fn add(sum: &mut i64, more: i64) -> Result<(), NotSayable> {
 }
 
 impl Sums {
-    fn begin(decided: &Decided, ends: &mut HashMap<String, End>) -> Result<Self, NotSayable> {
+    fn begin(decided: &Decided, ends: &HashMap<String, End>) -> Result<Self, NotSayable> {
         let mut sums = Self { owners: BTreeMap::new(), lives: BTreeMap::new(), payees: BTreeMap::new() };
-        for (owner, last) in &decided.owners {
-            let name = owner.to_string();
-            let end = ends.remove(&name);
-            sums.owners.insert(name.clone(), OwnerRow::nothing(name, signed(*last)?, end));
+        for owner in &decided.owners {
+            let name = owner.after.id.to_string();
+            let row = OwnerRow::nothing(name.clone(), signed(owner.seen)?, ends.get(&name));
+            sums.owners.insert(name, row);
         }
         for (payee, last) in &decided.payees {
             let name = payee.to_string();
@@ -256,9 +320,10 @@ impl EntryRow {
 }
 
 impl OwnerRow {
-    fn nothing(owner: String, seen: i64, end: Option<End>) -> Self {
-        let turns = end.as_ref().is_some_and(|end| end.recent >= PAGE);
-        let (place, chain) = end.map_or((None, NO_CHAIN.to_vec()), |end| (Some(end.place), end.chain));
+    fn nothing(owner: String, seen: i64, end: Option<&End>) -> Self {
+        let turns = end.is_some_and(|end| end.recent >= PAGE);
+        let chain = end.map_or_else(|| NO_CHAIN.to_vec(), |end| end.chain.clone());
+        let (place, fence) = (end.map(|end| end.place), end.map_or(0, |end| end.fence));
         Self {
             owner,
             place,
@@ -276,6 +341,7 @@ impl OwnerRow {
             chain,
             records: Vec::new(),
             turns,
+            fence,
         }
     }
 

@@ -1,13 +1,14 @@
 //! The lanes: each has a connection, takes all that waits, and has it decided in one round (group commit).
 //!
-//! While one lane's commit is being synced, what comes meanwhile collects for the next. Requests on the same accounts in two
-//! lanes, or on two nodes, wait for each other in the database.
+//! While one lane's commit is being synced, what comes meanwhile collects for the next. A request on an account that another lane
+//! is at waits until that has ended ([`super::busy`]); two nodes wait for each other in the database.
 //!
 //! # Invariants
 //! - Whoever is answered that it was done, it is durable.
 //! - A round whose end is not known is never taken for failed: the next one looks, under the same locks, whether it was admitted.
 //! - That others were in the way is said only of requests of which it is known that they were not done.
 
+use super::busy::{Meets, Touch};
 use super::known::Plan;
 use super::session::{Doubt, Failed, Round, Session};
 use super::{Shared, Trouble};
@@ -54,18 +55,30 @@ impl Job {
 
 /// A lane, until the ledger is dropped.
 pub(super) async fn run(shared: Arc<Shared>, database: Database) {
-    let mut lane = Lane { shared, database, session: None };
-    while let Some(jobs) = lane.shared.take().await {
+    let mut lane = Lane { shared, database, session: None, touches: Vec::new() };
+    while let Some(Taken { jobs, touches, meets }) = lane.shared.take().await {
         let count = jobs.iter().map(|job| job.requests().len()).sum();
-        lane.serve(jobs).await;
+        lane.touches = touches;
+        lane.serve(jobs, meets).await;
         lane.shared.deciding.fetch_sub(count, Ordering::Relaxed);
     }
+}
+
+/// What a lane takes at once.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) jobs: Vec<Job>,
+    /// What they are known to move.
+    pub(super) touches: Vec<Touch>,
+    pub(super) meets: Meets,
 }
 
 struct Lane {
     shared: Arc<Shared>,
     database: Database,
     session: Option<Session>,
+    /// What it keeps the other lanes from.
+    touches: Vec<Touch>,
 }
 
 /// The answers to a round's requests, or that it was refused as a whole.
@@ -75,9 +88,9 @@ enum Served {
 }
 
 impl Lane {
-    async fn serve(&mut self, jobs: Vec<Job>) {
+    async fn serve(&mut self, jobs: Vec<Job>, meets: Meets) {
         let requests: Vec<&Request> = jobs.iter().flat_map(Job::requests).collect();
-        match self.decide(&requests).await {
+        match self.decide(&requests, meets).await {
             Served::Answers(answers) => {
                 let mut answers = answers.into_iter();
                 for job in jobs {
@@ -89,8 +102,8 @@ impl Lane {
             Served::Refused if jobs.len() > 1 => {
                 let mut first = jobs;
                 let second = first.split_off(first.len() / 2);
-                Box::pin(self.serve(first)).await;
-                Box::pin(self.serve(second)).await;
+                Box::pin(self.serve(first, Meets::Others)).await;
+                Box::pin(self.serve(second, Meets::Others)).await;
             }
             Served::Refused => {
                 for job in jobs {
@@ -102,10 +115,10 @@ impl Lane {
     }
 
     /// Tries until there is an answer, within bounds.
-    async fn decide(&mut self, requests: &[&Request]) -> Served {
+    async fn decide(&mut self, requests: &[&Request], meets: Meets) -> Served {
         let began = Instant::now();
         let mut doubts: Vec<Doubt> = Vec::new();
-        let mut plan = self.shared.known().plan(requests);
+        let mut plan = self.shared.known().plan(requests, meets);
         let (mut tries, mut last) = (0_u32, Refusal::DatabaseUnavailable);
         while began.elapsed() < TRY_FOR {
             let round = self.round(requests, &plan, &doubts).await;
@@ -113,15 +126,23 @@ impl Lane {
                 Err(Failed::Overtaken) if doubts.is_empty() => Refusal::Overtaken,
                 Ok(_) | Err(_) => Refusal::DatabaseUnavailable,
             };
+            let was_at_once = plan.spare.is_some();
+            if round.is_err() {
+                self.let_go();
+            }
             match round {
-                Ok(Round::Answered { answers, decided, owes }) => {
-                    self.shared.known().learn(decided);
+                Ok(Round::Answered { answers, left, owes }) => {
+                    if let Some(left) = left {
+                        self.shared.known().learn(*left, &plan);
+                    }
+                    self.let_go();
                     if owes {
                         self.shared.owes.notify_one();
                     }
                     return Served::Answers(answers);
                 }
                 Ok(Round::Admitted(first)) => {
+                    self.let_go();
                     let found = doubts.into_iter().find(|doubt| doubt.first == first);
                     return found.map_or(Served::Refused, |doubt| Served::Answers(doubt.answers));
                 }
@@ -130,8 +151,12 @@ impl Lane {
                     continue;
                 }
                 Err(Failed::Overtaken) => {
-                    self.shared.known().doubt();
+                    self.shared.known().doubt(&plan);
                     self.shared.trouble(&Trouble::Overtaken);
+                    if was_at_once {
+                        self.asks(requests, &mut plan);
+                        continue;
+                    }
                 }
                 Err(Failed::Refused(said)) => {
                     self.shared.trouble(&Trouble::Refused(said));
@@ -155,6 +180,12 @@ impl Lane {
             tries += 1;
         }
         Served::Answers(requests.iter().map(|_| Err(last.clone())).collect())
+    }
+
+    /// Others may be at it: what is not decided at the first attempt is left to the database's locks.
+    fn let_go(&mut self) {
+        self.shared.known().busy().end(&self.touches);
+        self.touches.clear();
     }
 
     /// Nothing is taken for known any more.

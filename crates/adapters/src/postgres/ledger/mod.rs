@@ -1,12 +1,14 @@
 //! The engine on PostgreSQL: any number of nodes share one database, and nothing else.
 //!
 //! ```text
-//!  submit ─▶ queue ─▶ lane: BEGIN, ledger_open ─▶ decided by the rules ─▶ ledger_admit, COMMIT ─▶ answers
+//!  submit ─▶ queue ─▶ lane: at once ───────────────▶ decided by the rules ─▶ ledger_admit ─────────▶ answers
+//!                       or: BEGIN, ledger_open ─▶ decided by the rules ─▶ ledger_admit, COMMIT ─▶ answers
 //! ```
 //!
-//! The rules are the embedded engine's ([`holdfast_engine::part`]); the tables and what they guard are in `sql/0008…0010` and
-//! `sql/0016`. Time is the database's, so that nodes need not agree on it ([`Time`]).
+//! The rules are the embedded engine's ([`holdfast_engine::part`]); the tables and what they guard are in `sql/0008…0010`,
+//! `sql/0016` and `sql/0019`. Time is the database's, so that nodes need not agree on it ([`Time`]).
 
+mod busy;
 mod entry;
 mod expiry;
 mod known;
@@ -24,10 +26,11 @@ pub use query::Until;
 pub use time::Time;
 
 use super::{Database, DatabaseError};
+use busy::Meets;
 use holdfast_engine::part::{Part, Wanted};
 use holdfast_engine::{Answer, BATCH_MAX, Limits, Refusal, Request, View};
 use known::Known;
-use lane::Job;
+use lane::{Job, Taken};
 use rows::{Opened, names};
 use session::{Question, Session, Values};
 use std::collections::VecDeque;
@@ -299,13 +302,14 @@ impl Shared {
     }
 
     /// A lane's share of all that waits, or more if one caller brings it; `None` when there is nothing and nothing will come.
-    async fn take(&self) -> Option<Vec<Job>> {
+    async fn take(&self) -> Option<Taken> {
         loop {
             self.gather().await;
-            let jobs = self.take_now(self.share());
-            if !jobs.is_empty() {
-                return Some(jobs);
+            let taken = self.take_now(self.share());
+            if !taken.jobs.is_empty() {
+                return Some(taken);
             }
+            // What waits for another lane is taken by it, or whoever it rings for.
             if self.stopping.load(Ordering::Acquire) {
                 return None;
             }
@@ -333,24 +337,41 @@ impl Shared {
         all.div_ceil(self.rules.lanes.max(1)).clamp(ROUND_MIN, ROUND_MAX)
     }
 
-    fn take_now(&self, at_most: usize) -> Vec<Job> {
+    fn take_now(&self, at_most: usize) -> Taken {
         let mut queue = self.queue();
-        let (mut jobs, mut count) = (Vec::new(), 0);
+        let mut known = self.known();
+        let (mut taken, mut count, mut passed) = (Taken::default(), 0, VecDeque::new());
         while let Some(next) = queue.front() {
             let more = next.requests().len();
             if count > 0 && count + more > at_most {
+                // Whoever is next takes the rest.
+                self.bell.notify_one();
                 break;
             }
+            if passed.len() >= ROUND_MAX {
+                break;
+            }
+            let Some(job) = queue.pop_front() else { break };
+            let (touches, meets) = known.meets(job.requests());
+            // One that is alone waits for the lane that is at its account. A batch could wait for ever.
+            if meets == Meets::Others && matches!(job, Job::One(..)) {
+                passed.push_back(job);
+                continue;
+            }
+            if meets == Meets::Others {
+                taken.meets = Meets::Others;
+            }
             count += more;
-            jobs.extend(queue.pop_front());
+            taken.touches.extend(touches);
+            taken.jobs.push(job);
         }
-        // Whoever is next takes the rest.
-        if !queue.is_empty() {
-            self.bell.notify_one();
+        while let Some(job) = passed.pop_back() {
+            queue.push_front(job);
         }
+        known.busy().begin(&taken.touches);
         self.waiting.fetch_sub(count, Ordering::Relaxed);
         self.deciding.fetch_add(count, Ordering::Relaxed);
-        jobs
+        taken
     }
 
     fn reached(&self) {

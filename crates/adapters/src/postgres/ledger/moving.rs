@@ -4,8 +4,8 @@
 //! `ledger_admit`. So a node's role is enough, and the database's own guards hold for it too.
 
 use super::entry::{Admission, Ledger, NO_CHAIN, ObligationRow, link};
-use super::rows::{End, Opened, names};
-use super::session::PLANS;
+use super::rows::{Opened, Seen, names};
+use super::session::{ADMIT as ADMIT_SQL, PLANS};
 use super::{Settles, Time};
 use crate::moving::{
     Checked, Engine, Head, Item, Lines, Moved, MovingError, Owed, Writer, check, differ, refused, same,
@@ -27,6 +27,9 @@ use tokio_postgres::{Client, Row, Statement};
 const FETCH: usize = 4_096;
 /// How many entries are admitted at once; fewer than there are offsets in a block.
 const ADMIT: usize = 2_048;
+
+/// A move holds its locks until it ends, however long it takes.
+const NEVER_LATE: i64 = i64::MAX;
 
 const OWNERS: &str =
     "SELECT owner, available, held, open_holds::bigint, entries, chain FROM holdfast.ledger_owners ORDER BY owner";
@@ -150,7 +153,7 @@ impl Taking {
         let six = [text.clone(), text.clone(), text.clone(), text.clone(), text, Type::INT8_ARRAY];
         let open = client.prepare_typed("SELECT * FROM holdfast.ledger_open($1, $2, $3, $4, $5, $6)", &six).await;
         let open = open.map_err(DatabaseError::from)?;
-        let admit = client.prepare("SELECT holdfast.ledger_admit($1, $2, $3, $4, $5, $6, $7, $8)").await;
+        let admit = client.prepare(ADMIT_SQL).await;
         let admit = admit.map_err(DatabaseError::from)?;
         // What is owed is known when all entries have been seen, and is put with the last of them.
         let ledger = Ledger { id: identity(&client).await?, settles: Settles::No };
@@ -192,7 +195,7 @@ impl Taking {
         if records.is_empty() {
             return Ok(());
         }
-        let (decided, ends) = self.decided(records).await?;
+        let (decided, seen) = self.decided(records).await?;
         for record in records {
             let out_of_range = |_| MovingError::Refused { offset: record.offset, why: "out of range".to_owned() };
             if self.settles == Settles::Yes {
@@ -200,29 +203,27 @@ impl Taking {
             }
         }
         self.done += records.len() as u64;
-        let said = Admission::of(&decided, ends, self.ledger).map_err(|_| not_understood())?;
-        let Admission { entries, owners, turns, begun, moved, payees, budgets, .. } = said;
-        let obligations = if self.done == self.total { self.obligations()? } else { Vec::new() };
-        let said: [&(dyn ToSql + Sync); 8] =
-            [&entries, &owners, &turns, &begun, &moved, &payees, &budgets, &obligations];
+        let mut said = Admission::of(&decided, &seen, self.ledger).map_err(|_| not_understood())?;
+        said.obligations = if self.done == self.total { self.obligations()? } else { Vec::new() };
+        let said = said.values(&NEVER_LATE);
         self.client.query(&self.admit, &said).await.map_err(DatabaseError::from)?;
         failpoint::pass("import.mid_entries");
         Ok(())
     }
 
-    async fn decided(&self, records: &[Record]) -> Result<(Decided, HashMap<String, End>), MovingError> {
+    async fn decided(&self, records: &[Record]) -> Result<(Decided, Seen), MovingError> {
         let lists = names(&Wanted::to_take_over(records));
         let in_doubt: [i64; 0] = [];
         let lists: [&(dyn ToSql + Sync); 6] =
             [&lists.owners, &lists.lives, &lists.keys, &lists.payees, &lists.budgets, &in_doubt.as_slice()];
         let rows = self.client.query(&self.open, &lists).await.map_err(DatabaseError::from)?;
-        let Opened { rows, ends, .. } = Opened::read(&rows, &Time::Database).ok_or_else(not_understood)?;
+        let Opened { rows, seen, .. } = Opened::read(&rows, &Time::Database).ok_or_else(not_understood)?;
         let unread = |error: holdfast_engine::Refusal| refused(error.into());
         let mut part = Part::new(rows, Limits { open_holds: OPEN_HOLDS_MAX }).map_err(unread)?;
         for record in records {
             part.take_over(record).map_err(refused)?;
         }
-        Ok((part.decided().map_err(unread)?, ends))
+        Ok((part.decided().map_err(unread)?, seen))
     }
 
     /// What is not acknowledged, under the ids that the peer may have heard already.

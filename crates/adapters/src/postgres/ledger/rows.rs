@@ -1,4 +1,4 @@
-//! The rows of `ledger_look` and `ledger_open`: see `sql/0009_ledger_open.sql` and `sql/0017_ledger_doubt.sql`.
+//! The rows of `ledger_look` and `ledger_open`: see `sql/0009_ledger_open.sql` and `sql/0019_ledger_at_once.sql`.
 
 use super::Time;
 use super::entry::life_name;
@@ -37,10 +37,20 @@ pub(super) fn names(wanted: &Wanted) -> Names {
 /// What was opened.
 pub(super) struct Opened {
     pub(super) rows: Rows,
-    /// Where the owners are, and how they end.
-    pub(super) ends: HashMap<String, End>,
+    /// Where it is.
+    pub(super) seen: Seen,
+    /// The moment, by the database.
+    pub(super) moment: Timestamp,
     /// The first entries that are there of those that were in doubt, or others in their place.
     pub(super) done: Vec<First>,
+}
+
+/// Where rows are, by name.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Owners, and how they end.
+    pub(super) owners: HashMap<String, End>,
+    pub(super) lives: HashMap<String, Place>,
 }
 
 /// The first entry of a batch: where it is, and how its owner's chain goes on by it.
@@ -53,35 +63,51 @@ pub(super) struct First {
 }
 
 /// Where an owner's row is, and how the owner's history ends.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct End {
     pub(super) place: Place,
     pub(super) chain: Vec<u8>,
     /// How many offsets are on the page that is being written.
     pub(super) recent: u64,
+    /// How often something in doubt was found not to have been done.
+    pub(super) fence: i64,
 }
 
 impl Opened {
+    /// Nothing yet, to be written from an offset on.
+    pub(super) fn nothing(first_offset: u64, moment: Timestamp) -> Self {
+        let rows = Rows {
+            owners: Vec::new(),
+            payees: Vec::new(),
+            budgets: Vec::new(),
+            lives: Vec::new(),
+            keyed: Vec::new(),
+            now: moment,
+            first_offset,
+        };
+        Self { rows, seen: Seen::default(), moment, done: Vec::new() }
+    }
+
     /// What the rows say; `None` if they are not such rows.
     pub(super) fn read(rows: &[Row], time: &Time) -> Option<Self> {
-        let mut opened = Self {
-            rows: Rows {
-                owners: Vec::new(),
-                payees: Vec::new(),
-                budgets: Vec::new(),
-                lives: Vec::new(),
-                keyed: Vec::new(),
-                now: Timestamp::EPOCH,
-                first_offset: 0,
-            },
-            ends: HashMap::new(),
-            done: Vec::new(),
-        };
+        Self::nothing(0, Timestamp::EPOCH).and(rows, time)
+    }
+
+    /// What the rows say as well.
+    pub(super) fn and(mut self, rows: &[Row], time: &Time) -> Option<Self> {
         for row in rows {
-            opened.add(row)?;
+            self.add(row)?;
         }
-        opened.rows.now = time.given().unwrap_or(opened.rows.now);
-        Some(opened)
+        self.moment = self.rows.now;
+        self.rows.now = time.given().unwrap_or(self.rows.now);
+        Some(self)
+    }
+
+    /// Whether what is written goes after all that was there.
+    pub(super) fn is_after(&self) -> bool {
+        let Rows { owners, payees, budgets, first_offset, .. } = &self.rows;
+        let lasts = owners.iter().map(|owner| owner.last).chain(payees.iter().map(|payee| payee.last));
+        lasts.chain(budgets.iter().map(|budget| budget.last)).all(|last| last < *first_offset)
     }
 
     /// Whether the owner and the budgets of every life came with it. A life that was made while the locks were waited for came
@@ -104,11 +130,9 @@ impl Opened {
         let body: Option<&[u8]> = row.try_get(3).ok()?;
         let rows = &mut self.rows;
         match (what, numbers.as_slice()) {
-            ("owner", [available, held, open_holds, last, entries, last_at, locked @ ..]) => {
-                if let [recent] = locked {
-                    let end = End { place: row.try_get(4).ok()?, chain: body?.to_vec(), recent: *recent };
-                    self.ends.insert(name.to_owned(), end);
-                }
+            ("owner", [available, held, open_holds, last, entries, last_at, recent, fence]) => {
+                let (place, chain, fence) = (row.try_get(4).ok()?, body?.to_vec(), fence.cast_signed());
+                self.seen.owners.insert(name.to_owned(), End { place, chain, recent: *recent, fence });
                 rows.owners.push(OwnerRow {
                     id: name.parse().ok()?,
                     available: CreditUnit::new(*available).ok()?,
@@ -128,7 +152,10 @@ impl Opened {
                 let used = Used { day: Day::from_number(*day), today, total };
                 rows.budgets.push(BudgetRow { id: name.parse().ok()?, used, last: *last });
             }
-            ("life", [_]) => rows.lives.push(Record::decode(body?)?),
+            ("life", [_]) => {
+                self.seen.lives.insert(name.to_owned(), row.try_get(4).ok()?);
+                rows.lives.push(Record::decode(body?)?);
+            }
             ("key", [_]) => rows.keyed.push(Record::decode(body?)?),
             ("moment", [moment]) => rows.now = Timestamp::from_millis(*moment),
             ("block", [first, moment]) => (rows.first_offset, rows.now) = (*first, Timestamp::from_millis(*moment)),

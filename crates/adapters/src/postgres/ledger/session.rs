@@ -1,17 +1,19 @@
-//! One connection that decides: a round opens what its requests look at, decides them, and has what came of it admitted.
+//! One connection that decides: a round opens what its requests look at, decides them, and has what came of it admitted. One that
+//! is at once opens nothing, and is one statement.
 
-use super::entry::{Admission, Ledger};
-use super::known::Plan;
-use super::rows::{First, Opened, names};
+use super::entry::{Admission, Ledger, Places};
+use super::known::{Left, Plan, Spare};
+use super::rows::{First, Opened, Seen, names};
 use super::{Rules, Time};
 use crate::postgres::{Database, DatabaseError};
-use holdfast_engine::part::{Decided, Part, Wanted};
+use holdfast_domain::Timestamp;
+use holdfast_engine::part::Part;
 use holdfast_engine::{Answer, Request};
 use holdfast_journal::failpoint;
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
@@ -22,6 +24,9 @@ const BOUNDS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '6s'; \
 /// What is asked by name or by place is found so, however small a table was when it was last looked at, and planned once.
 pub(super) const PLANS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
                                 SET jit = off; SET plan_cache_mode = force_generic_plan";
+/// Admits what was decided.
+pub(super) const ADMIT: &str = "SELECT * FROM holdfast.ledger_admit($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const FENCE: &str = "SELECT holdfast.ledger_fence($1)";
 /// How long a connection may take to be made.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How long an answer may take by our own clock: longer than the database's bounds, for when there is no database any more.
@@ -45,8 +50,8 @@ pub(super) enum Round {
     Answered {
         /// In order.
         answers: Vec<Answer>,
-        /// What was admitted.
-        decided: Decided,
+        /// What was admitted, if anything was.
+        left: Option<Box<Left>>,
         /// Whether the peer is owed something by it.
         owes: bool,
     },
@@ -76,6 +81,8 @@ pub(super) struct Doubt {
     pub(super) first: First,
     /// What the callers are to be told if it was.
     pub(super) answers: Vec<Answer>,
+    /// An owner with an entry in it who was there before.
+    fence: Option<String>,
 }
 
 /// Why something was not admitted.
@@ -140,7 +147,7 @@ impl Session {
         let six = [text.clone(), text.clone(), text.clone(), text.clone(), text, Type::INT8_ARRAY];
         let open = client.prepare_typed("SELECT * FROM holdfast.ledger_open($1, $2, $3, $4, $5, $6)", &six).await?;
         let look = client.prepare_typed("SELECT * FROM holdfast.ledger_look($1, $2, $3, $4, $5)", &five).await?;
-        let admit = client.prepare("SELECT holdfast.ledger_admit($1, $2, $3, $4, $5, $6, $7, $8)").await?;
+        let admit = client.prepare(ADMIT).await?;
         let identity = client.query_one("SELECT uuid_send(ledger_id) FROM holdfast.ledger_identity", &[]).await?;
         let ledger = <[u8; 16]>::try_from(identity.get::<_, &[u8]>(0))
             .map_err(|_| DatabaseError::Failed("the ledger's id is not one".to_owned()))?;
@@ -185,91 +192,155 @@ impl Session {
         rules: Rules,
         time: &Time,
     ) -> Result<Round, Failed> {
-        let rows = self.open(&plan.wanted, doubts).await?;
-        let mut opened = match Opened::read(&rows, time) {
-            Some(opened) => opened,
-            None => return self.leave(Err(Failed::Refused("its rows are not understood".to_owned()))).await,
+        let mut opened = match plan.spare {
+            Some(spare) => self.look(plan, spare, time).await?,
+            None => self.open(plan, doubts, time).await?,
         };
         let is_ours = |first: &First| doubts.iter().any(|doubt| doubt.first == *first);
         if let Some(first) = std::mem::take(&mut opened.done).into_iter().find(is_ours) {
-            return self.leave(Ok(Round::Admitted(first))).await;
+            return self.leave(plan, Ok(Round::Admitted(first))).await;
         }
         opened.rows.lives.extend_from_slice(&plan.records);
         if !opened.is_whole() {
-            return self.leave(Err(Failed::Overtaken)).await;
+            return self.leave(plan, Err(Failed::Overtaken)).await;
         }
-        let ends = opened.ends;
-        let decided = Part::new(opened.rows, rules.limits).and_then(|mut part| {
+        let Opened { rows, seen, moment, .. } = opened;
+        let decided = Part::new(rows, rules.limits).and_then(|mut part| {
             let answers: Vec<Answer> = requests.iter().map(|request| part.decide(request)).collect();
             Ok((answers, part.decided()?))
         });
         let (answers, decided) = match decided {
             Ok(decided) => decided,
-            Err(_) if plan.is_guess() => return self.leave(Err(Failed::Short)).await,
-            Err(refusal) => return self.leave(Err(Failed::Refused(refusal.to_string()))).await,
+            Err(_) if plan.is_guess() => return self.leave(plan, Err(Failed::Short)).await,
+            Err(refusal) => return self.leave(plan, Err(Failed::Refused(refusal.to_string()))).await,
         };
         if plan.is_short(requests, &answers) {
-            return self.leave(Err(Failed::Short)).await;
+            return self.leave(plan, Err(Failed::Short)).await;
         }
         if decided.entries.is_empty() {
-            return self.leave(Ok(Round::Answered { answers, decided, owes: false })).await;
+            return self.leave(plan, Ok(Round::Answered { answers, left: None, owes: false })).await;
         }
-        let Ok(admission) = Admission::of(&decided, ends, Ledger { id: self.ledger, settles: rules.settles }) else {
-            return self.leave(Err(Failed::Refused("a number is out of range".to_owned()))).await;
+        let ledger = Ledger { id: self.ledger, settles: rules.settles };
+        let Some((admission, first)) = Admission::of(&decided, &seen, ledger).ok().and_then(Admission::begun) else {
+            return self.leave(plan, Err(Failed::Refused("a number is out of range".to_owned()))).await;
         };
+        let fence = admission.fence().map(str::to_owned);
+        if plan.spare.is_some() && fence.is_none() {
+            return Err(Failed::Short);
+        }
         let owes = !admission.obligations.is_empty();
-        let Some(first) = admission.first() else {
-            return self.leave(Err(Failed::Refused("nothing is to be admitted".to_owned()))).await;
-        };
-        match self.admit(admission).await {
-            Ok(()) => Ok(Round::Answered { answers, decided, owes }),
+        match self.admit(&admission, plan, moment).await {
+            Ok((places, spare)) => {
+                let left = Left { decided, seen: admission.admitted(places, &seen), spare };
+                Ok(Round::Answered { answers, left: Some(Box::new(left)), owes })
+            }
             // What was not asked for may be to blame: a balance that no longer bears what was decided is refused as such.
             Err(Refused::For(Failed::Refused(_))) if plan.is_guess() => Err(Failed::Short),
             Err(Refused::For(failed)) => Err(failed),
-            Err(Refused::Unheard) => Err(Failed::InDoubt(Doubt { first, answers })),
+            Err(Refused::Unheard) => Err(Failed::InDoubt(Doubt { first, answers, fence })),
         }
     }
 
-    /// Begins, and opens what is wanted: one way there and back.
-    async fn open(&self, wanted: &Wanted, doubts: &[Doubt]) -> Result<Vec<Row>, Failed> {
+    /// What a round at once begins with: what is known, and what is not, looked at without locks.
+    async fn look(&self, plan: &Plan, spare: Spare, time: &Time) -> Result<Opened, Failed> {
+        let now = spare.moment();
+        let known = Opened::nothing(spare.first_offset, now);
+        let mut rows = Vec::new();
+        if !plan.asks_nothing() {
+            let lists = names(&plan.wanted);
+            let lists: Values<'_> = &[&lists.owners, &lists.lives, &lists.keys, &lists.payees, &lists.budgets];
+            rows = match timeout(ANSWER_WITHIN, self.client.query(&self.look, lists)).await {
+                Ok(rows) => rows.map_err(|error| failed(&error))?,
+                Err(_late) => return Err(Failed::Lost(NO_ANSWER.to_owned())),
+            };
+        }
+        let mut opened = known.and(&rows, time).ok_or_else(not_understood)?;
+        // An owner of a life that was asked for may be among those that are known.
+        opened.rows.owners.extend(plan.owners.iter().filter(|row| !opened.seen.owners.contains_key(row.id.as_str())));
+        let Seen { owners, lives } = &plan.seen;
+        for (owner, end) in owners {
+            opened.seen.owners.entry(owner.clone()).or_insert_with(|| end.clone());
+        }
+        opened.seen.lives.extend(lives.iter().map(|(life, place)| (life.clone(), *place)));
+        opened.moment = now;
+        if opened.is_after() { Ok(opened) } else { Err(Failed::Short) }
+    }
+
+    /// Begins, and opens what is wanted: one way there and back. What is in doubt is settled before.
+    async fn open(&self, plan: &Plan, doubts: &[Doubt], time: &Time) -> Result<Opened, Failed> {
+        for owner in doubts.iter().filter_map(|doubt| doubt.fence.as_ref()) {
+            match timeout(ANSWER_WITHIN, self.client.query(FENCE, &[owner])).await {
+                Ok(raised) => drop(raised.map_err(|error| failed(&error))?),
+                Err(_late) => return Err(Failed::Lost(NO_ANSWER.to_owned())),
+            }
+        }
         let in_doubt: Vec<i64> = doubts.iter().map(|doubt| doubt.first.offset.cast_signed()).collect();
-        let lists = names(wanted);
+        let lists = names(&plan.wanted);
         let lists: [&(dyn ToSql + Sync); 6] =
             [&lists.owners, &lists.lives, &lists.keys, &lists.payees, &lists.budgets, &in_doubt];
         let both = async { tokio::join!(self.client.batch_execute("BEGIN"), self.client.query(&self.open, &lists)) };
-        match timeout(ANSWER_WITHIN, both).await.map(|(begun, rows)| begun.and(rows)) {
-            Ok(Ok(rows)) => Ok(rows),
-            Ok(Err(error)) => self.leave(Err(failed(&error))).await,
-            Err(_late) => Err(Failed::Lost(NO_ANSWER.to_owned())),
-        }
+        let rows = match timeout(ANSWER_WITHIN, both).await.map(|(begun, rows)| begun.and(rows)) {
+            Ok(Ok(rows)) => rows,
+            Ok(Err(error)) => return self.leave(plan, Err(failed(&error))).await,
+            Err(_late) => return Err(Failed::Lost(NO_ANSWER.to_owned())),
+        };
+        let Some(mut opened) = Opened::read(&rows, time) else {
+            return self.leave(plan, Err(not_understood())).await;
+        };
+        opened.seen.lives.extend(plan.seen.lives.iter().map(|(life, place)| (life.clone(), *place)));
+        Ok(opened)
     }
 
-    /// Admits and commits: one way there and back. Once both are on their way, only their answers say what became of it.
-    async fn admit(&self, admission: Admission) -> Result<(), Refused> {
-        let Admission { entries, owners, turns, begun, moved, payees, budgets, obligations } = admission;
-        let admission: [&(dyn ToSql + Sync); 8] =
-            [&entries, &owners, &turns, &begun, &moved, &payees, &budgets, &obligations];
+    /// Admits and commits: one way there and back. Once it is on its way, only the answer says what became of it.
+    async fn admit(&self, admission: &Admission, plan: &Plan, moment: Timestamp) -> Result<(Places, Spare), Refused> {
+        let decided_at = i64::try_from(moment.millis()).unwrap_or(i64::MAX);
+        let values = admission.values(&decided_at);
+        let admit = self.client.query_one(&self.admit, &values);
         failpoint::pass("ledger.before_admit");
-        let both =
-            async { tokio::join!(self.client.query(&self.admit, &admission), self.client.batch_execute("COMMIT")) };
-        let came = timeout(ANSWER_WITHIN, both).await;
+        // A statement by itself is a transaction by itself, and its answer comes when that has ended.
+        let came = match plan.spare {
+            Some(_) => timeout(ANSWER_WITHIN, admit).await.map(|admitted| (admitted, Ok(()))),
+            None => {
+                let both = async { tokio::join!(admit, self.client.batch_execute("COMMIT")) };
+                timeout(ANSWER_WITHIN, both).await
+            }
+        };
         failpoint::pass("ledger.after_commit");
         match came {
-            Ok((Ok(_), Ok(()))) => Ok(()),
-            // The database said no: the commit after it was none.
-            Ok((Err(error), Ok(()))) if error.as_db_error().is_some() => Err(Refused::For(failed(&error))),
+            Ok((Ok(row), Ok(()))) => admitted(&row).ok_or_else(|| Refused::For(not_understood())),
+            // The database said no: the commit after it was none. The last words of a session are no answer.
+            Ok((Err(error), Ok(()))) if is_refusal(&error) => Err(Refused::For(failed(&error))),
             Ok((Ok(_) | Err(_), Ok(()) | Err(_))) | Err(_) => Err(Refused::Unheard),
         }
     }
 
-    /// Ends the transaction without a trace.
-    async fn leave<T>(&self, came_to: Result<T, Failed>) -> Result<T, Failed> {
+    /// Ends the transaction, if there is one, without a trace.
+    async fn leave<T>(&self, plan: &Plan, came_to: Result<T, Failed>) -> Result<T, Failed> {
+        if plan.spare.is_some() {
+            return came_to;
+        }
         match timeout(ANSWER_WITHIN, self.client.batch_execute("ROLLBACK")).await {
             Ok(Ok(())) => came_to,
             Ok(Err(error)) => came_to.and(Err(failed(&error))),
             Err(_late) => Err(Failed::Lost(NO_ANSWER.to_owned())),
         }
     }
+}
+
+/// What the database says of what it admitted.
+fn admitted(row: &Row) -> Option<(Places, Spare)> {
+    let places = |index| row.try_get(index).ok();
+    let number = |index| row.try_get::<_, i64>(index).ok().and_then(|number| u64::try_from(number).ok());
+    let spare = Spare::new(number(3)?, Timestamp::from_millis(number(4)?));
+    Some((Places { owners: places(0)?, begun: places(1)?, moved: places(2)? }, spare))
+}
+
+fn is_refusal(error: &Error) -> bool {
+    error.as_db_error().and_then(DbError::parsed_severity) == Some(Severity::Error)
+}
+
+fn not_understood() -> Failed {
+    Failed::Refused("its rows are not understood".to_owned())
 }
 
 /// What a failure means for the round.

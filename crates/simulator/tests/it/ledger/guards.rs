@@ -54,11 +54,17 @@ async fn what_was_decided_on_an_older_book_is_not_admitted() {
         seen: "(SELECT records[1] FROM holdfast.ledger_lives)",
         returned: 100,
         records: "99999999",
+        fence: "0",
+        charge_place: "(SELECT ctid FROM holdfast.ledger_lives)",
+        decided_at: "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
     };
     for (what, release, state) in [
         ("the owner has moved on", Release { owner_seen: "1", ..release }, "P7101"),
         ("the owner is elsewhere", Release { place: "'(7,7)'::tid", ..release }, "P7101"),
+        ("the owner's fence was raised", Release { fence: "1", ..release }, "P7101"),
         ("the charge has moved on", Release { seen: "1", ..release }, "P7101"),
+        ("the charge is elsewhere", Release { charge_place: "'(7,7)'::tid", ..release }, "P7101"),
+        ("it was decided long ago", Release { decided_at: "1700000000000", ..release }, "P7101"),
         ("the charge is another", Release { life: "c:other", ..release }, "P7101"),
         ("an owner who is there is not made anew", Release { owner_seen: "0", ..release }, "23514"),
         ("a charge is not begun twice", Release { seen: "0", ..release }, "23505"),
@@ -81,21 +87,28 @@ struct Release {
     seen: &'static str,
     returned: u64,
     records: &'static str,
+    fence: &'static str,
+    charge_place: &'static str,
+    decided_at: &'static str,
 }
 
 impl Release {
     fn sql(self) -> String {
-        let Self { place, owner_seen, life, seen, returned, records } = self;
+        let Self { place, owner_seen, life, seen, returned, records, fence, charge_place, decided_at } = self;
         let chain = "decode(repeat('00', 32), 'hex')";
-        let after = format!(
-            "ARRAY[ROW('{life}', {seen}, 'alice', 'RELEASED', 0, NULL, '{{}}', '{{99999999}}')::holdfast.ledger_new_life]"
+        let begun = format!(
+            "ARRAY[ROW('{life}', 0, 'alice', 'RELEASED', 0, NULL, '{{}}', '{{99999999}}')::holdfast.ledger_new_life]"
         );
-        let (begun, moved) = if seen == "0" { (after.as_str(), "'{}'") } else { ("'{}'", after.as_str()) };
+        let moved = format!(
+            "ARRAY[ROW('{life}', {charge_place}, {seen}, 'alice', 'RELEASED', 0, NULL, '{{99999999}}')\
+             ::holdfast.ledger_moved_life]"
+        );
+        let (begun, moved) = if seen == "0" { (begun.as_str(), "'{}'") } else { ("'{}'", moved.as_str()) };
         format!(
-            "SELECT holdfast.ledger_admit(ARRAY[ROW(99999999, 1, 'billing_release', 'alice', '{life}', NULL, NULL, \
-             100, -100, 0, 0, 0, 0, '\\x00', {chain})::holdfast.ledger_new_entry], \
+            "SELECT holdfast.ledger_admit({decided_at}, ARRAY[ROW(99999999, 1, 'billing_release', 'alice', '{life}', NULL, \
+             NULL, 100, -100, 0, 0, 0, 0, '\\x00', {chain})::holdfast.ledger_new_entry], \
              ARRAY[ROW('alice', {place}, {owner_seen}, {returned}, -{returned}, 0, 0, 0, 0, -1, 1, 99999999, 1, {chain}, \
-             '{{{records}}}', false)::holdfast.ledger_moved_owner], false, {begun}, {moved}, '{{}}', '{{}}', '{{}}')"
+             '{{{records}}}', false, {fence})::holdfast.ledger_moved_owner], 0, {begun}, {moved}, '{{}}', '{{}}', '{{}}')"
         )
     }
 }

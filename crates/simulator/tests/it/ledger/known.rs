@@ -1,10 +1,12 @@
 //! What a node takes for known without asking: other nodes may have been there, and nobody may be told what is not so.
 
+use super::proxy::Proxy;
 use super::{World, available, checker, code, commit, done, mint, of_charge, reserve};
 use holdfast_adapters::postgres::ledger::Until;
 use holdfast_adapters::postgres::{self, PostgresLedger};
 use holdfast_domain::{Account, charge};
 use holdfast_engine::{Answer, Outcome};
+use std::sync::Arc;
 
 fn release(id: &str) -> holdfast_engine::Request {
     of_charge(id, charge::Command::Release)
@@ -48,6 +50,25 @@ async fn a_charge_that_is_there_is_not_taken_for_new() {
     assert_eq!(codes, ["done", "done", "done", "INSUFFICIENT_BALANCE"]);
     assert_eq!(answers.iter().map(is_replay).collect::<Vec<_>>(), [false, false, true, false]);
     assert_eq!(available(&here, "alice").await, 85);
+    checker::check(&world.admin).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_another_node_moves_while_a_decision_on_it_is_on_its_way_is_decided_on_again() {
+    let world = World::new().await;
+    let proxy = Proxy::to(&world.server).await;
+    let (there, here) = (world.node().await, Arc::new(world.node_with(&proxy.url(), 1, Arc::default()).await));
+    done(&here, mint("alice", 100, "m")).await;
+    done(&here, reserve("alice", "c1", 10)).await;
+    proxy.hold();
+    let asker = Arc::clone(&here);
+    let asked = tokio::spawn(async move { asker.submit(reserve("alice", "c2", 60)).await });
+    proxy.holds(1).await;
+    done(&there, reserve("alice", "c3", 70)).await;
+    proxy.release();
+    assert_eq!(code(&asked.await.unwrap()), "INSUFFICIENT_BALANCE");
+    assert_eq!(available(&here, "alice").await, 20);
+    done(&here, commit("c1", 10)).await;
     checker::check(&world.admin).await.unwrap();
 }
 

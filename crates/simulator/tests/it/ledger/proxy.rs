@@ -11,6 +11,11 @@ use tokio::sync::watch;
 
 /// How a client says that what it did is to last.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
+const ROLLBACK: &[u8] = b"Q\0\0\0\x0dROLLBACK\0";
+/// How it says that it begins something that is to last together, or not at all.
+const BEGIN: &[u8] = b"Q\0\0\0\x0aBEGIN\0";
+/// What is said only of entries that are to be admitted. Without a BEGIN before it, the same statement is the COMMIT.
+const KINDS: [&[u8]; 3] = [b"credit_mint", b"billing_", b"escrow_"];
 /// How the server says that it has, or has not.
 const READY: [u8; 6] = [b'Z', 0, 0, 0, 5, b'I'];
 
@@ -165,9 +170,12 @@ async fn asking(
     cut: Cut,
     commits: &watch::Sender<usize>,
 ) -> bool {
-    let (mut piece, mut passed) = (vec![0; 65_536], 0);
+    let (mut piece, mut passed, mut has_begun) = (vec![0; 65_536], 0, false);
     while let Ok(length @ 1..) = from.read(&mut piece).await {
-        let is_commit = piece[..length].windows(COMMIT.len()).any(|part| part == COMMIT);
+        let says = |what: &[u8]| piece[..length].windows(what.len()).any(|part| part == what);
+        has_begun |= says(BEGIN);
+        let is_commit = says(COMMIT) || (!has_begun && KINDS.into_iter().any(says));
+        has_begun &= !is_commit && !says(ROLLBACK);
         if is_commit {
             plan.wait_while_held().await;
             commits.send_modify(|count| *count += 1);

@@ -19,7 +19,7 @@ const READ: [&str; 9] = [
     "SELECT ledger_postings",
 ];
 /// What a node may do beside reading.
-const NODE: [&str; 4] = ["ledger_admit", "ledger_look", "ledger_open", "ledger_put_metadata"];
+const NODE: [&str; 5] = ["ledger_admit", "ledger_fence", "ledger_look", "ledger_open", "ledger_put_metadata"];
 /// What a node, and nobody else, may do with keys and limits.
 const ACCESS: [&str; 10] = [
     "SELECT access_keys",
@@ -170,11 +170,12 @@ async fn a_hostile_search_path_and_temporary_tables_do_not_bend_the_books() {
     // A release on a book that was never seen: a real comparison says no.
     let release = |seen: &str| {
         format!(
-            "SELECT holdfast.ledger_admit(ARRAY[ROW(99999999, 1, 'billing_release', 'alice', 'c:c1', NULL, NULL, 100, -100, 0, 0, \
-             0, 0, '\\x00', decode(repeat('00', 32), 'hex'))::holdfast.ledger_new_entry], \
+            "SELECT holdfast.ledger_admit(9000000000000, ARRAY[ROW(99999999, 1, 'billing_release', 'alice', 'c:c1', NULL, NULL, \
+             100, -100, 0, 0, 0, 0, '\\x00', decode(repeat('00', 32), 'hex'))::holdfast.ledger_new_entry], \
              ARRAY[ROW('alice', (SELECT ctid FROM holdfast.ledger_owners), {seen}, 100, -100, 0, 0, 0, 0, -1, 1, 99999999, 1, \
-             decode(repeat('00', 32), 'hex'), '{{99999999}}', false)::holdfast.ledger_moved_owner], false, '{{}}', \
-             ARRAY[ROW('c:c1', {seen}, 'alice', 'RELEASED', 0, NULL, '{{}}', '{{99999999}}')::holdfast.ledger_new_life], \
+             decode(repeat('00', 32), 'hex'), '{{99999999}}', false, 0)::holdfast.ledger_moved_owner], 0, '{{}}', \
+             ARRAY[ROW('c:c1', (SELECT ctid FROM holdfast.ledger_lives), {seen}, 'alice', 'RELEASED', 0, NULL, \
+             '{{99999999}}')::holdfast.ledger_moved_life], \
              '{{}}', '{{}}', '{{}}')"
         )
     };
