@@ -15,6 +15,11 @@ thread_local! {
     static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
 }
 
+/// The number of this thread.
+pub(super) fn thread_number() -> usize {
+    NUMBER.with(|number| *number)
+}
+
 /// The clients.
 #[derive(Debug)]
 pub(super) struct Clients {
@@ -34,7 +39,7 @@ impl Clients {
 
     /// The one of this thread.
     pub(super) fn mine(&self) -> &Client {
-        let number = NUMBER.with(|number| *number) % (self.own.len() + 1);
+        let number = thread_number() % (self.own.len() + 1);
         let Some(place) = number.checked_sub(1).and_then(|index| self.own.get(index)) else { return &self.common };
         place.get_or_init(|| client(self.connect_timeout).unwrap_or_else(|_| self.common.clone()))
     }

@@ -6,16 +6,16 @@
 
 use super::body::Body;
 use super::call::{Call, Delivery, Dialect, Secret};
-use super::clients::Clients;
 use super::config::{ConfigError, Kind, ProviderConfig, Responses};
 use super::decode::Decoder;
 use super::error::{ProviderError, Stage, error_body};
 use super::reader;
 use super::reply::{Piece, Whole};
 use super::translate::{self, About, StreamTranslation};
+use super::way::{Address, Arrived, Way};
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Response, StatusCode, Url};
+use reqwest::{StatusCode, Url};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -28,7 +28,7 @@ const ERROR_MAX_BYTES: usize = 256 * 1_024;
 /// A provider that is reached over HTTP.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    clients: Clients,
+    way: Way,
     kind: Kind,
     addresses: Addresses,
     key: Option<Secret>,
@@ -40,13 +40,13 @@ pub(crate) struct Upstream {
     max_reply_bytes: usize,
 }
 
-/// Where each dialect is asked: read once, because to read an address costs as much as to count a request's tokens.
+/// Where each dialect is asked.
 #[derive(Debug)]
 struct Addresses {
-    chat_completions: Url,
-    responses: Url,
-    messages: Url,
-    embeddings: Url,
+    chat_completions: Address,
+    responses: Address,
+    messages: Address,
+    embeddings: Address,
 }
 
 impl Addresses {
@@ -57,7 +57,7 @@ impl Addresses {
         if !plain.username().is_empty() || plain.password().is_some() {
             return None;
         }
-        let address = |path: &str| Url::parse(&format!("{base}{path}")).ok();
+        let address = |path: &str| Address::parse(&format!("{base}{path}"));
         Some(Self {
             chat_completions: address("/chat/completions")?,
             responses: address("/responses")?,
@@ -85,11 +85,11 @@ impl Upstream {
             let problem = "it must be an http or https URL without a user or password in it";
             return Err(ConfigError::new(setting("base_url"), problem));
         };
-        let clients = Clients::new(Duration::from_millis(config.connect_timeout_ms))
+        let way = Way::to(&addresses.chat_completions, Duration::from_millis(config.connect_timeout_ms))
             .map_err(|error| ConfigError::new(setting("base_url"), format!("no client can be made: {error}")))?;
         let by_url = if base_url == OPENAI_URL { Responses::Native } else { Responses::Translated };
         Ok(Self {
-            clients,
+            way,
             kind: config.kind,
             addresses,
             key,
@@ -103,7 +103,7 @@ impl Upstream {
     }
 
     /// The dialect in which this provider is asked, and where.
-    fn route(&self, caller: Dialect) -> (Dialect, &Url) {
+    fn route(&self, caller: Dialect) -> (Dialect, &Address) {
         match (self.kind, caller) {
             (Kind::Anthropic, Dialect::Messages | Dialect::ChatCompletions | Dialect::Responses) => {
                 (Dialect::Messages, &self.addresses.messages)
@@ -130,8 +130,7 @@ impl Upstream {
             Delivery::Whole => self.whole_timeout,
         };
         let due = Due::new(wait, Stage::FirstByte, call.deadline);
-        let request = self.clients.mine().post(address.clone()).headers(self.headers(call)?).body(body);
-        let response = due.wait(request.send()).await?.map_err(unreachable)?;
+        let response = due.wait(self.way.ask(address, self.headers(call)?, body)).await??;
         if !response.status().is_success() {
             return Err(self.failure(response, call, upstream).await);
         }
@@ -209,7 +208,7 @@ impl Upstream {
     }
 
     /// What an answer with another status than 2xx means.
-    async fn failure(&self, response: Response, call: &Call, upstream: Dialect) -> ProviderError {
+    async fn failure(&self, response: Arrived, call: &Call, upstream: Dialect) -> ProviderError {
         let status = response.status();
         let retry_after = retry_after(response.headers());
         let own_key = call.key.is_some();
@@ -230,7 +229,7 @@ impl Upstream {
     }
 
     /// A refusal that is the caller's: its body is passed on, in the caller's dialect.
-    async fn refusal(&self, response: Response, call: &Call, upstream: Dialect) -> ProviderError {
+    async fn refusal(&self, response: Arrived, call: &Call, upstream: Dialect) -> ProviderError {
         let status = response.status();
         let body = self.read(response, ERROR_MAX_BYTES, call.deadline).await.unwrap_or_default();
         let native = upstream == call.dialect && Body::parse(&body).is_ok();
@@ -239,17 +238,12 @@ impl Upstream {
     }
 
     /// Reads a body to its end.
-    async fn read(
-        &self,
-        mut response: Response,
-        max: usize,
-        deadline: Option<Instant>,
-    ) -> Result<Bytes, ProviderError> {
+    async fn read(&self, mut response: Arrived, max: usize, deadline: Option<Instant>) -> Result<Bytes, ProviderError> {
         // Copied, even if it is one piece: an answer is kept for a while, and a piece keeps all of the buffer that it came in.
         let mut whole = BytesMut::new();
         loop {
             let due = Due::new(self.idle_timeout, Stage::Idle, deadline);
-            match due.wait(response.chunk()).await?.map_err(broken)? {
+            match due.wait(response.chunk()).await?? {
                 None => return Ok(whole.freeze()),
                 Some(chunk) if whole.len() + chunk.len() > max => return Err(too_long(max)),
                 Some(chunk) => whole.extend_from_slice(&chunk),
@@ -279,21 +273,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     number("retry-after-ms").map(Duration::from_millis).or(number("retry-after").map(Duration::from_secs))
 }
 
-/// An error before there was an answer.
-fn unreachable(error: reqwest::Error) -> ProviderError {
-    let reason = match (error.is_connect(), error.is_timeout()) {
-        (true, true) => "it took too long to connect",
-        (true, false) => "no connection can be made",
-        (false, _) => "the connection was lost before an answer came",
-    };
-    ProviderError::Unavailable { reason: reason.to_owned(), retry_after: None }
-}
-
-/// An error in the middle of an answer.
-fn broken(_error: reqwest::Error) -> ProviderError {
-    ProviderError::BrokeOff { reason: "the connection was lost".to_owned() }
-}
-
 /// Until when one waits, and what it means if that passes.
 #[derive(Debug, Clone, Copy)]
 struct Due {
@@ -318,7 +297,7 @@ impl Due {
 /// A stream that is coming in.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    response: Response,
+    response: Arrived,
     decoder: Decoder,
     /// The first event is waited for like the first byte.
     first: Option<Due>,
@@ -334,10 +313,13 @@ impl Incoming {
         loop {
             if let Some(piece) = self.decoder.next()? {
                 self.first = None;
+                if piece.last {
+                    self.response.complete();
+                }
                 return Ok(piece);
             }
             let due = self.first.unwrap_or_else(|| Due::new(self.idle_timeout, Stage::Idle, self.deadline));
-            match due.wait(self.response.chunk()).await?.map_err(broken)? {
+            match due.wait(self.response.chunk()).await?? {
                 None => return self.decoder.finish(),
                 Some(chunk) => {
                     self.left = self.left.checked_sub(chunk.len()).ok_or_else(|| too_long(self.left))?;

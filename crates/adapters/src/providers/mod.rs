@@ -17,6 +17,7 @@ mod error;
 mod gate;
 mod http;
 mod litellm;
+mod plain;
 mod pool;
 mod reader;
 mod registry;
@@ -24,6 +25,7 @@ mod reply;
 mod sse;
 mod translate;
 mod usage;
+mod way;
 
 pub use body::{Body, InvalidBody};
 pub use call::{Call, Delivery, Dialect, Headers, Secret};
