@@ -18,6 +18,8 @@ pub trait Archive {
     fn find(&self, key: KeyHash) -> Result<Option<Location>, Refusal>;
     /// Brings nearer what [`Archive::find`] will look at, if that can be had without waiting.
     fn approach(&self, _key: KeyHash) {}
+    /// Brings nearer where [`Archive::note`] will write.
+    fn approach_note(&self, _key: KeyHash) {}
     /// The record at `location`, which may be on the open sheet.
     fn read(&self, location: Location, sheet: &Self::Sheet) -> Result<Record, Refusal>;
     /// Notes where a key or a closed life is found from now on.
@@ -95,6 +97,10 @@ impl<D: Disk> Archive for OnDisk<D> {
 
     fn approach(&self, key: KeyHash) {
         self.keys.approach(key);
+    }
+
+    fn approach_note(&self, key: KeyHash) {
+        self.keys.approach_insert(key);
     }
 
     fn read(&self, location: Location, batch: &Batch) -> Result<Record, Refusal> {

@@ -9,10 +9,12 @@ use crate::error::Refusal;
 use crate::lone::Lone;
 use crate::projection::READ_MODEL;
 use crate::query::View;
-use crate::request::{Answer, BATCH_MAX, Hashes, Request};
+use crate::request::{Answer, Hashes, Request};
+use crate::rounds::Rounds;
+use crate::submitted::Submitted;
 use crate::turns::Turns;
 use crate::upkeep::{self, Upkeep};
-use crate::worker::{Ask, Desk, GATHER, Job, Many, Shared};
+use crate::worker::{Ask, Desk, GATHER, Job, Shared};
 use holdfast_domain::escrow::Escrow;
 use holdfast_domain::{EscrowId, OwnerId};
 use holdfast_journal::{Batch, Disk};
@@ -22,9 +24,6 @@ use tokio::sync::oneshot;
 
 pub use crate::upkeep::Policy;
 
-/// A caller's batch is made, hashed and enqueued in parts of this size.
-const PART: usize = 512;
-
 /// A running engine. Dropping it without [`Engine::stop`] is a crash as far as the data directory is concerned.
 pub struct Engine<D: Disk> {
     pub(crate) shared: Arc<Shared<D>>,
@@ -32,10 +31,37 @@ pub struct Engine<D: Disk> {
     upkeep: Option<JoinHandle<()>>,
 }
 
-/// A submitted request.
-enum Begun {
+/// A request with what it is known by, which takes a while to work out.
+pub struct Prepared {
+    request: Request,
+    hashes: Hashes,
+}
+
+impl Prepared {
+    /// Prepares a request.
+    #[must_use]
+    pub fn new(request: Request) -> Self {
+        let hashes = Hashes::of(&request, &mut Vec::with_capacity(256));
+        Self { request, hashes }
+    }
+}
+
+/// A request on its way: answered by its caller's own thread, or waiting for the workers.
+pub enum Begun {
+    /// This is the durable answer.
     Done(Answer),
+    /// Here it will come. A sender that is dropped means [`Refusal::JournalFailed`].
     Queued(oneshot::Receiver<Answer>),
+}
+
+impl Begun {
+    /// Waits for the durable answer.
+    pub async fn answer(self) -> Answer {
+        match self {
+            Self::Done(answer) => answer,
+            Self::Queued(answer) => answer.await.unwrap_or(Err(Refusal::JournalFailed)),
+        }
+    }
 }
 
 /// How the engine is.
@@ -75,9 +101,11 @@ impl<D: Disk> Engine<D> {
             journal_id: journal.id(),
             clock,
             turns: Turns::new(GATHER),
-            desk: Mutex::new(Desk { ledger, batch, cursor, replies: Vec::new(), memory: Vec::new() }),
+            desk: Mutex::new(Desk { ledger, batch, cursor, replies: Vec::new() }),
             journal: Mutex::new(journal),
+            memory: Mutex::new(Vec::new()),
             lone: Lone::new(),
+            company: Mutex::default(),
             upkeep: Upkeep::new(end, policy, report.snapshot.unwrap_or(0)),
         });
         let spawn = |name: &str, run: fn(&Shared<D>)| {
@@ -93,39 +121,54 @@ impl<D: Disk> Engine<D> {
     /// Submits one request and waits for its durable answer. A lone caller's own thread does the work, its sync included,
     /// while the disk is quick.
     pub async fn submit(&self, request: Request) -> Answer {
-        match self.begin(request)? {
-            Begun::Done(answer) => answer,
-            Begun::Queued(answer) => answer.await.unwrap_or(Err(Refusal::JournalFailed)),
-        }
+        self.begin(Prepared::new(request)).answer().await
     }
 
     /// Submits one request and blocks this thread until its durable answer.
     pub fn submit_blocking(&self, request: Request) -> Answer {
-        match self.begin(request)? {
+        match self.begin(Prepared::new(request)) {
             Begun::Done(answer) => answer,
             Begun::Queued(answer) => answer.blocking_recv().unwrap_or(Err(Refusal::JournalFailed)),
         }
     }
 
-    fn begin(&self, request: Request) -> Result<Begun, Refusal> {
-        let hashes = Hashes::of(&request, &mut Vec::with_capacity(256));
-        if let Some(answer) = self.shared.serve_alone(&request, &hashes) {
-            return Ok(Begun::Done(answer));
+    /// Hands one request over.
+    pub fn begin(&self, prepared: Prepared) -> Begun {
+        if let Some(answer) = self.serve_alone(&prepared) {
+            return Begun::Done(answer);
         }
         let (reply, answer) = oneshot::channel();
-        self.shared.admit(1)?;
-        self.shared.turns.enqueue(Job::One(request, hashes, reply));
-        Ok(Begun::Queued(answer))
+        self.enqueue(std::iter::once((prepared, reply)));
+        Begun::Queued(answer)
     }
 
-    /// Submits up to [`BATCH_MAX`] requests, which are decided in order and answered in order. They are taken one by one, and
-    /// the first are decided while the last are still being made.
+    /// Decides and writes one request on this thread, if its caller is alone and the disk is quick; `None` if it must queue.
+    pub fn serve_alone(&self, prepared: &Prepared) -> Option<Answer> {
+        self.shared.serve_alone(&prepared.request, &prepared.hashes)
+    }
+
+    /// Hands over requests of several callers, in order. A worker is woken once for all of them.
+    pub fn enqueue(&self, requests: impl ExactSizeIterator<Item = (Prepared, oneshot::Sender<Answer>)>) {
+        match self.shared.admit(requests.len()) {
+            Ok(()) => {
+                let jobs = requests.map(|(Prepared { request, hashes }, reply)| Job::One(request, hashes, reply));
+                self.shared.turns.enqueue_all(jobs);
+            }
+            // A caller that has gone away need not be told.
+            Err(refusal) => requests.for_each(|(_, reply)| drop(reply.send(Err(refusal.clone())))),
+        }
+    }
+
+    /// Submits up to [`BATCH_MAX`](crate::BATCH_MAX) requests, which are decided in order and answered in order. They are taken one
+    /// by one, and the first are on their way to the disk while the last are still being made.
     pub async fn submit_batch(
         &self,
         requests: impl IntoIterator<Item = Request, IntoIter: ExactSizeIterator>,
     ) -> Result<Vec<Answer>, Refusal> {
-        let parts = self.enqueue_batch(requests)?;
-        let mut answers = Vec::with_capacity(parts.len() * PART);
+        let Submitted { mut answers, durable, parts } = self.shared.submit(requests.into_iter())?;
+        if let Some(durable) = durable {
+            durable.await.map_err(|_| Refusal::JournalFailed)?;
+        }
         for part in parts {
             answers.extend(part.await.map_err(|_| Refusal::JournalFailed)?);
         }
@@ -137,37 +180,14 @@ impl<D: Disk> Engine<D> {
         &self,
         requests: impl IntoIterator<Item = Request, IntoIter: ExactSizeIterator>,
     ) -> Result<Vec<Answer>, Refusal> {
-        let parts = self.enqueue_batch(requests)?;
-        let mut answers = Vec::with_capacity(parts.len() * PART);
+        let Submitted { mut answers, durable, parts } = self.shared.submit(requests.into_iter())?;
+        if let Some(durable) = durable {
+            durable.blocking_recv().map_err(|_| Refusal::JournalFailed)?;
+        }
         for part in parts {
             answers.extend(part.blocking_recv().map_err(|_| Refusal::JournalFailed)?);
         }
         Ok(answers)
-    }
-
-    /// Enqueues a batch in parts: one is decided while the next is still being made and hashed.
-    fn enqueue_batch(
-        &self,
-        requests: impl IntoIterator<Item = Request, IntoIter: ExactSizeIterator>,
-    ) -> Result<Vec<oneshot::Receiver<Vec<Answer>>>, Refusal> {
-        let mut requests = requests.into_iter();
-        let count = requests.len();
-        if count > BATCH_MAX {
-            return Err(Refusal::BatchTooLarge);
-        }
-        self.shared.admit(count)?;
-        let mut memory = Vec::with_capacity(256);
-        let mut parts = Vec::with_capacity(count.div_ceil(PART));
-        for from in (0..count).step_by(PART) {
-            // As many as were admitted, whatever the iterator goes on to give.
-            let requests: Vec<Request> = requests.by_ref().take(PART.min(count - from)).collect();
-            let hashes: Vec<Hashes> = requests.iter().map(|request| Hashes::of(request, &mut memory)).collect();
-            let (reply, answer) = oneshot::channel();
-            let answers = Vec::with_capacity(requests.len());
-            self.shared.turns.enqueue(Job::Many(Many { requests, hashes, answers, reply }));
-            parts.push(answer);
-        }
-        Ok(parts)
     }
 
     /// Looks at the books between two requests. The answer comes when everything that it saw is durable.
@@ -207,6 +227,12 @@ impl<D: Disk> Engine<D> {
         self.shared.admit(1)?;
         self.shared.turns.enqueue(Job::Ask(ask));
         Ok(answer)
+    }
+
+    /// The way for another log to be written in the engine's rounds.
+    #[must_use]
+    pub fn rounds(&self) -> Rounds {
+        Rounds::of(&self.shared)
     }
 
     /// How the engine is. Never waits for the disk.

@@ -9,7 +9,7 @@
 //! - What is decided is written to the batch and posted to the book in one step, or not at all.
 
 use crate::archive::{Archive, OnDisk, Sheet};
-use crate::book::{Book, Budgeted, FrozenBook, OpenCharge, Standing};
+use crate::book::{Book, Budgeted, FrozenBook, Standing};
 use crate::error::Refusal;
 use crate::keys::{Job, KeyHash, Keys};
 use crate::record::{Draft, Record};
@@ -106,8 +106,14 @@ impl<A: Archive> Ledger<A> {
     /// together. Decided one by one, each would wait for its own.
     pub(crate) fn approach<'a>(&self, requests: impl Iterator<Item = &'a Hashes>) {
         for Hashes { key, life, .. } in requests {
-            std::hint::black_box(self.book.charges.get(*life).map(OpenCharge::glance));
-            self.archive.approach(*life);
+            match self.book.charges.get(*life) {
+                // What is open is not looked for among what is closed: most likely it is about to be closed.
+                Some(open) => {
+                    std::hint::black_box(open.glance());
+                    self.archive.approach_note(*life);
+                }
+                None => self.archive.approach(*life),
+            }
             if let Some(key) = key {
                 self.archive.approach(*key);
             }

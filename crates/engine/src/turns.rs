@@ -48,7 +48,7 @@ struct Intake<J> {
     asleep_for: AsleepFor,
     /// When a caller last served itself.
     served_at: Instant,
-    /// Whether somebody has been called to the empty desk and is not there yet.
+    /// Whether somebody has been called to the empty desk, or goes there by itself, and is not there yet.
     called: bool,
     state: State,
 }
@@ -159,10 +159,15 @@ impl<J> Turns<J> {
 
     /// Puts a job, whose requests have been admitted, at the end of the queue.
     pub(crate) fn enqueue(&self, job: J) {
+        self.enqueue_all(std::iter::once(job));
+    }
+
+    /// Puts jobs, whose requests have been admitted, at the end of the queue, and wakes somebody for all of them.
+    pub(crate) fn enqueue_all(&self, jobs: impl Iterator<Item = J>) {
         let mut intake = lock(&self.intake);
         // After a failure nobody takes jobs any more: dropping one tells its caller.
         if !matches!(intake.state, State::Failed(_)) {
-            intake.queue.push_back(job);
+            intake.queue.extend(jobs);
         }
         if self.is_worth_waking(&intake) {
             self.wake(intake);
@@ -277,6 +282,18 @@ impl<J> Turns<J> {
         intake.disk_taken = false;
         if intake.desk_taken || !intake.queue.is_empty() {
             self.wake(intake);
+        }
+    }
+
+    /// Like [`Turns::free_disk`], for a worker that has few to answer and is then back at the desk: another is not called to it. To
+    /// wake somebody costs more than to tell a few callers.
+    pub(crate) fn free_disk_and_return(&self) {
+        let mut intake = lock(&self.intake);
+        intake.disk_taken = false;
+        if intake.desk_taken {
+            self.wake(intake);
+        } else {
+            intake.called = true;
         }
     }
 

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 /// How often upkeep looks around when nothing wakes it.
 const ROUND: Duration = Duration::from_millis(100);
 const SHORT_ROUND: Duration = Duration::from_millis(2);
+/// How often keys are written out though they are not many, so that a server with little to do takes little memory.
+const KEYS_EVERY: Duration = Duration::from_secs(2);
 /// How many rounds in a row the key index may fail to be written, while the intake waits for it.
 const FAILURES_MAX: u32 = 10;
 /// How much less important than the writer its helpers are to the scheduler.
@@ -246,11 +248,16 @@ pub(crate) fn run<D: Disk>(shared: &Shared<D>) {
     step_aside();
     let upkeep = &shared.upkeep;
     let mut snapshot_at = Instant::now();
+    let mut keys_at = Instant::now();
     let mut failures = 0;
     loop {
         let stopping = upkeep.is_stopping();
         // Preparing ahead that fails is left to the writer, which makes the segment itself or fails for good.
         let _left_to_the_writer = Journal::<D>::prepare_next_segment(&shared.disk, upkeep.policy.segment_bytes);
+        if keys_at.elapsed() >= KEYS_EVERY {
+            keys_at = Instant::now();
+            shared.desk().ledger.archive.keys.write_early();
+        }
         match tidy_all_keys(shared) {
             Ok(()) => failures = 0,
             Err(error) => {

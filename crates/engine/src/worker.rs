@@ -9,7 +9,9 @@
 //!                          worker A            worker B            then they change places
 //! ```
 //!
-//! A lone caller with a quick disk does both itself, on its own thread (`serve_alone`). Who wakes whom is in `turns.rs`.
+//! A lone caller with a quick disk does both itself, on its own thread (`serve_alone`). One with a batch decides it there, as long
+//! as nobody else waits, and leaves the disk to the workers (`decide_here`): requests and answers that never change threads never
+//! leave the processor's cache. Who wakes whom is in `turns.rs`.
 //!
 //! # Invariants
 //! - **Acknowledged means durable**: answers, refusals and queries included, leave only after the batch that they saw.
@@ -25,6 +27,7 @@ use crate::ledger::Ledger;
 use crate::lone::Lone;
 use crate::query::View;
 use crate::request::{Answer, Hashes, Request};
+use crate::rounds::Company;
 use crate::turns::{Beside, Closed, Filled, Since, Step, Turns};
 use crate::upkeep::Upkeep;
 use holdfast_domain::escrow::Escrowed;
@@ -37,7 +40,7 @@ use tokio::sync::oneshot;
 
 /// With this many requests decided, a batch goes to the disk when that is free. A large batch of a caller's becomes several, so
 /// that the first part of it syncs while the rest is decided.
-const TURN: usize = 2_048;
+pub(crate) const TURN: usize = 2_048;
 /// The most requests decided into one batch, while the disk is not free: a slow sync is no reason to stop deciding.
 const TURN_MAX: usize = 8_192;
 /// How many requests' memory is asked for at once, before the first of them is decided.
@@ -47,6 +50,9 @@ pub(crate) const GATHER: usize = 32;
 /// The most holds that one batch gives back because their time has come.
 const EXPIRIES_MAX: usize = 1_000;
 
+/// Nothing decided yet.
+const EMPTY: Filled = Filled { told: 0, enough: false, full: false };
+
 pub(crate) struct Shared<D: Disk> {
     pub(crate) disk: D,
     pub(crate) journal_id: JournalId,
@@ -54,8 +60,12 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) turns: Turns<Job>,
     pub(crate) desk: Mutex<Desk<D>>,
     pub(crate) journal: Mutex<Journal<D>>,
+    /// Of batches that were written, for those to come.
+    pub(crate) memory: Mutex<Vec<Vec<u8>>>,
     /// Whether a caller may do the work itself.
     pub(crate) lone: Lone,
+    /// Another log that takes turns with the journal.
+    pub(crate) company: Mutex<Company>,
     pub(crate) upkeep: Upkeep,
 }
 
@@ -66,7 +76,13 @@ pub(crate) struct Desk<D: Disk> {
     /// Where the open batch was begun: the place between it and the frame before.
     pub(crate) cursor: Cursor,
     pub(crate) replies: Vec<Reply>,
-    pub(crate) memory: Vec<Vec<u8>>,
+}
+
+impl<D: Disk> Desk<D> {
+    /// Whether nothing has been decided that waits for the disk.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.batch.is_empty() && self.replies.is_empty()
+    }
 }
 
 #[expect(clippy::large_enum_variant, reason = "most jobs are single requests, which are moved once and never boxed")]
@@ -74,6 +90,9 @@ pub(crate) enum Job {
     One(Request, Hashes, oneshot::Sender<Answer>),
     Many(Many),
     Ask(Ask),
+    Told(Told),
+    /// Somebody waits for the companion: a round is all that is wanted.
+    Ring,
 }
 
 impl Job {
@@ -81,7 +100,7 @@ impl Job {
     const fn single(&self) -> Option<&Hashes> {
         match self {
             Self::One(_, hashes, _) => Some(hashes),
-            Self::Many(_) | Self::Ask(_) => None,
+            Self::Many(_) | Self::Ask(_) | Self::Told(_) | Self::Ring => None,
         }
     }
 }
@@ -95,6 +114,13 @@ pub(crate) struct Many {
     pub(crate) reply: oneshot::Sender<Vec<Answer>>,
 }
 
+/// Requests that their caller has decided into the open batch, or into one before it.
+pub(crate) struct Told {
+    pub(crate) requests: usize,
+    /// To be told when they are durable, if they are the caller's last.
+    pub(crate) durable: Option<oneshot::Sender<()>>,
+}
+
 pub(crate) type Ask = Box<dyn FnOnce(&View<'_>) -> Deliver + Send>;
 pub(crate) type Deliver = Box<dyn FnOnce() + Send>;
 
@@ -102,6 +128,7 @@ pub(crate) enum Reply {
     One(oneshot::Sender<Answer>, Answer),
     Many(oneshot::Sender<Vec<Answer>>, Vec<Answer>),
     Ask(Deliver),
+    Durable(oneshot::Sender<()>),
 }
 
 /// A closed batch on its way to the disk.
@@ -137,17 +164,24 @@ impl<D: Disk> Shared<D> {
         loop {
             self.turns.take_desk();
             let Some(turn) = self.fill() else { return };
-            self.commit(turn, Turns::free_disk);
+            let has_few = turn.replies.len() < GATHER;
+            self.commit(turn, if has_few { Turns::free_disk_and_return } else { Turns::free_disk });
         }
     }
 
     /// Decides what comes until the disk is free for it, and closes the batch. `None` when there is no more to do.
     fn fill(&self) -> Option<Turn> {
-        let mut filled = Filled { told: 0, enough: false, full: false };
+        let mut filled = EMPTY;
         let mut since = Since::now();
         loop {
             let jobs = match self.turns.next_step(filled, since, &self.upkeep) {
                 Step::Decide(jobs) => jobs,
+                Step::Write if self.serve_companion() => {
+                    if lock(&self.desk).is_clear() {
+                        filled = EMPTY;
+                    }
+                    continue;
+                }
                 Step::Write => return Some(self.leave(Seal::Not)),
                 Step::Seal => return Some(self.leave(Seal::Wanted)),
                 Step::Leave(jobs) => {
@@ -194,6 +228,13 @@ impl<D: Disk> Shared<D> {
                     replies.push(Reply::Ask(View::with(ledger, batch, now, ask)));
                     (told, done) = (told + 1, done + 1);
                 }
+                Job::Told(Told { requests, durable }) => {
+                    // Who waits is told even if all that it decided is in an earlier batch.
+                    told += requests.max(durable.iter().len());
+                    done += requests;
+                    replies.extend(durable.map(Reply::Durable));
+                }
+                Job::Ring => (told, done) = (told + 1, done + 1),
                 Job::Many(mut many) => {
                     while let decided = many.answers.len()
                         && let Some((request, hashes)) = many.requests.get(decided).zip(many.hashes.get(decided))
@@ -215,6 +256,9 @@ impl<D: Disk> Shared<D> {
             }
         }
         let full = !batch.has_room();
+        // What callers have decided themselves waits for the disk too: else a full batch would have no room for ever, and an intake
+        // that waits for the key index would wait for what this batch must make durable first.
+        let told = told.max(usize::from(!batch.is_empty()));
         drop(desk);
         self.turns.put_back(jobs, done);
         (told, full)
@@ -249,6 +293,33 @@ impl<D: Disk> Shared<D> {
         Some(if written { answer } else { Err(Refusal::JournalFailed) })
     }
 
+    /// Decides a part of a caller's batch on the caller's own thread, and says how many: all of them, unless there is no room. What
+    /// they did is in the open batch; the answers may be told once a [`Told`] that is enqueued after this says that it is durable.
+    pub(crate) fn decide_here(&self, requests: &[Request], hashes: &[Hashes], answers: &mut Vec<Answer>) -> usize {
+        if self.upkeep.must_wait() {
+            return 0;
+        }
+        let mut desk = lock(&self.desk);
+        desk.ledger.durable(self.upkeep.durable().location);
+        let now = self.clock.now();
+        let Desk { ledger, batch, .. } = &mut *desk;
+        // Holds whose time has come are the workers' to give back.
+        if ledger.may_be_due(now) {
+            return 0;
+        }
+        let before = answers.len();
+        for (requests, hashes) in requests.chunks(AHEAD).zip(hashes.chunks(AHEAD)) {
+            ledger.approach(hashes.iter());
+            for (request, hashes) in requests.iter().zip(hashes) {
+                if !batch.has_room() || batch.count() as usize >= TURN_MAX {
+                    return answers.len() - before;
+                }
+                answers.push(ledger.decide_hashed(request, hashes, now, batch));
+            }
+        }
+        answers.len() - before
+    }
+
     /// An open escrow and its owner, if its hold is durable and nobody is at the desk at this moment: nothing is waited for.
     pub(crate) fn open_escrow(&self, id: EscrowId) -> Option<(Escrowed, OwnerId)> {
         let desk = self.desk.try_lock().ok()?;
@@ -259,7 +330,7 @@ impl<D: Disk> Shared<D> {
 
     /// Closes the open batch and begins the next. The disk is already ours.
     fn close(&self, mut desk: MutexGuard<'_, Desk<D>>, seal: Seal) -> Turn {
-        let memory = desk.memory.pop().unwrap_or_default();
+        let memory = lock(&self.memory).pop().unwrap_or_default();
         let end = match (desk.batch.is_empty(), seal) {
             // Nothing will be written, so the next batch stands where this one would have.
             (true, Seal::Not) => desk.cursor,
@@ -284,12 +355,13 @@ impl<D: Disk> Shared<D> {
             Ok(end) => {
                 if let Some(end) = end {
                     self.upkeep.made_durable(end, batch.is_empty());
+                    lock(&self.company).journal_wrote();
                 }
                 free_disk(&self.turns);
                 answer(replies);
-                let mut desk = lock(&self.desk);
-                if desk.memory.len() < 2 {
-                    desk.memory.push(batch.into_memory());
+                let mut memory = lock(&self.memory);
+                if memory.len() < 2 {
+                    memory.push(batch.into_memory());
                 }
                 true
             }
@@ -349,6 +421,7 @@ fn answer(replies: Vec<Reply>) {
             Reply::One(reply, answer) => drop(reply.send(answer)),
             Reply::Many(reply, answers) => drop(reply.send(answers)),
             Reply::Ask(deliver) => deliver(),
+            Reply::Durable(reply) => drop(reply.send(())),
         }
         failpoint::pass("engine.mid_answers");
     }
@@ -362,6 +435,7 @@ fn refuse(replies: Vec<Reply>) {
             Reply::One(reply, _) => drop(reply.send(Err(Refusal::JournalFailed))),
             Reply::Many(reply, _) => drop(reply),
             Reply::Ask(deliver) => drop(deliver),
+            Reply::Durable(reply) => drop(reply),
         }
     }
 }
@@ -372,6 +446,9 @@ fn refuse_all(jobs: VecDeque<Job>) {
             Job::One(_, _, reply) => drop(reply.send(Err(Refusal::JournalFailed))),
             Job::Many(many) => drop(many.reply),
             Job::Ask(ask) => drop(ask),
+            Job::Told(told) => drop(told.durable),
+            // The companion does without.
+            Job::Ring => {}
         }
     }
 }

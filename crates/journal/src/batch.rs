@@ -5,7 +5,7 @@
 //! takes more than the room it has.
 
 use crate::bytes::{narrow, wide};
-use crate::frame::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, RECORD_HEADER_BYTES};
+use crate::frame::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, RECORD_HEADER_BYTES, narrow_const};
 use crate::segment::Location;
 
 /// The longest record body.
@@ -86,7 +86,8 @@ impl Batch {
         (location, self.first_offset.saturating_add(u64::from(self.count)))
     }
 
-    /// Adds a record whose body `write` appends to the bytes given to it.
+    /// Adds a record whose body `write` appends to the bytes given to it. Its checksum comes when the frame is written: whoever
+    /// decides has more to do than whoever writes.
     pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), RecordTooLong> {
         let at = self.frame.len();
         self.frame.extend([0; 6]);
@@ -99,11 +100,8 @@ impl Batch {
             self.frame.truncate(at);
             return Err(RecordTooLong);
         };
-        let crc = crc32c::crc32c(body).to_le_bytes();
-        let header = self.frame.get_mut(at..body_at).expect("just added");
-        let (length_bytes, crc_bytes) = header.split_at_mut(2);
-        length_bytes.copy_from_slice(&length.to_le_bytes());
-        crc_bytes.copy_from_slice(&crc);
+        let header = self.frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut()).expect("just added");
+        *header = length.to_le_bytes();
         self.count = self.count.saturating_add(1);
         Ok(())
     }
@@ -124,6 +122,18 @@ impl Batch {
     #[must_use]
     pub fn into_memory(self) -> Vec<u8> {
         self.frame
+    }
+
+    /// Gives every record its checksum.
+    pub(crate) fn check_records(&mut self) {
+        let mut rest = self.frame.get_mut(header_bytes()..).unwrap_or_default();
+        while let Some((header, after)) = rest.split_first_chunk_mut::<{ narrow_const(RECORD_HEADER_BYTES) }>() {
+            let [low, high, crc @ ..] = header;
+            let length = usize::from(u16::from_le_bytes([*low, *high]));
+            let Some((body, next)) = after.split_at_mut_checked(length) else { return };
+            *crc = crc32c::crc32c(body).to_le_bytes();
+            rest = next;
+        }
     }
 
     /// Fills the frame up to where the next one may start.

@@ -109,7 +109,7 @@ impl FrameHeader {
     }
 }
 
-const fn narrow_const(bytes: u32) -> usize {
+pub(crate) const fn narrow_const(bytes: u32) -> usize {
     #[expect(clippy::as_conversions, reason = "u32 fits usize on every target; try_from is not const")]
     let bytes = bytes as usize;
     bytes
@@ -173,6 +173,11 @@ pub struct MalformedRecord;
 
 /// The body of the record at the start of `bytes`, if its length and checksum hold.
 pub(crate) fn parse_record(bytes: &[u8]) -> Option<&[u8]> {
-    let body = bytes.get(narrow_const(RECORD_HEADER_BYTES)..)?.get(..usize::from(u16_at(bytes, 0)?))?;
+    let body = record_body(bytes)?;
     (u32_at(bytes, 2)? == crc32c::crc32c(body)).then_some(body)
+}
+
+/// The body of the record at the start of `bytes`, which have not left the memory and may have no checksum yet.
+pub(crate) fn record_body(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.get(narrow_const(RECORD_HEADER_BYTES)..)?.get(..usize::from(u16_at(bytes, 0)?))
 }

@@ -112,6 +112,7 @@ impl<D: Disk> Journal<D> {
         if batch.is_empty() {
             failpoint::pass("journal.before_seal");
         }
+        batch.check_records();
         batch.pad();
         let chain = FrameHeader::seal(&mut batch.frame, batch.first_offset, batch.count, &self.end.chain);
         failpoint::pass("journal.before_write");

@@ -2,7 +2,7 @@
 
 use crate::bytes::{narrow, wide};
 use crate::disk::{Disk, DiskFile};
-use crate::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, RECORD_HEADER_BYTES, parse_record};
+use crate::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, RECORD_HEADER_BYTES, parse_record, record_body};
 use crate::segment::{Location, file_name};
 use crate::{RECORD_BYTES_MAX, u16_at};
 use std::io;
@@ -160,7 +160,7 @@ pub fn record_in(frame: &[u8], start: Location, location: Location) -> Option<&[
         return None;
     }
     let within = narrow(u64::from(location.byte.checked_sub(start.byte)?));
-    parse_record(frame.get(within..)?)
+    record_body(frame.get(within..)?)
 }
 
 /// The body of the record at `location` in an open segment file.

@@ -20,6 +20,10 @@ use std::path::{Path, PathBuf};
 const SCHEMA: &str = include_str!("schema.sql");
 /// What `PRAGMA user_version` must say; another number means another schema.
 const SCHEMA_VERSION: i64 = 2;
+/// How much of the file is kept in memory. Writing is appending, and needs little more than what one transaction writes.
+const CACHE_KIB: i64 = 2_048;
+/// A rebuild has milestones of every account to write, all over the file, and the memory to itself.
+const REBUILD_CACHE_KIB: i64 = 16_384;
 /// Every so many entries of an account holder get a milestone.
 const MILESTONE_EVERY: u64 = 64;
 
@@ -87,6 +91,7 @@ impl ReadModel {
             model.connection.pragma_update(None, "journal_mode", "OFF")?;
             model.connection.pragma_update(None, "synchronous", "OFF")?;
             model.connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+            model.connection.pragma_update(None, "cache_size", -REBUILD_CACHE_KIB)?;
             Ok(model)
         };
         unsafe_and_fast().map_err(failed)
@@ -192,7 +197,7 @@ fn connect(data: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "wal_autocheckpoint", 8_192)?;
-    connection.pragma_update(None, "cache_size", -16_384)?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     Ok(connection)
 }

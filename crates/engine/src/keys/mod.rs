@@ -24,8 +24,10 @@ use std::sync::Arc;
 const FRESH_MAX: usize = 400_000;
 /// How many runs of one tier are merged into one of the next.
 const MERGE_WIDTH: usize = 4;
-/// Runs of this tier stay as they are: a larger merge would need too much memory for its filter.
-const TIER_MAX: u8 = 3;
+/// The most keys of a merged run: a larger merge would need too much memory for its filter.
+const RUN_KEYS_MAX: u64 = 64 * FRESH_MAX as u64;
+/// Keys that come slowly are written out when there is this part of the most: until then they are only memory.
+const EARLY_PART: usize = 8;
 /// The memory that filters may take; beyond it they are read from the file.
 const FILTER_BYTES_MAX: usize = 64 * 1_024 * 1_024;
 
@@ -108,6 +110,8 @@ pub(crate) struct Keys<D: Disk> {
     /// Up to which entry keys have been frozen.
     frozen_through: u64,
     fresh_max: usize,
+    /// Whether a part of the most is enough to be written out.
+    is_early: bool,
 }
 
 /// A piece of work on the files of the index, done beside the writer.
@@ -151,7 +155,7 @@ impl<D: Disk> Keys<D> {
         }
         let fresh_max = fresh_max.unwrap_or(FRESH_MAX);
         let (fresh, frozen) = (HashedMap::default(), Vec::new());
-        Ok((Self { fresh, spare: None, frozen, runs, frozen_through: covered, fresh_max }, covered))
+        Ok((Self { fresh, spare: None, frozen, runs, frozen_through: covered, fresh_max, is_early: false }, covered))
     }
 
     /// Throws the files away: the journal has everything they said.
@@ -172,7 +176,13 @@ impl<D: Disk> Keys<D> {
 
     /// Whether enough has collected to be written out.
     pub(crate) fn is_full(&self) -> bool {
-        self.fresh.len() >= self.fresh_max
+        let enough = if self.is_early { self.fresh_max / EARLY_PART } else { self.fresh_max };
+        self.fresh.len() >= enough.max(1)
+    }
+
+    /// Has the keys written out that have come since this was last said, unless they are few.
+    pub(crate) fn write_early(&mut self) {
+        self.is_early = true;
     }
 
     /// Whether writing out has fallen so far behind that the intake must wait for it.
@@ -196,6 +206,7 @@ impl<D: Disk> Keys<D> {
             self.frozen.push(Frozen { entries, range });
             self.frozen_through = through;
         }
+        self.is_early = false;
     }
 
     /// The place of a key's newest record.
@@ -218,13 +229,18 @@ impl<D: Disk> Keys<D> {
 
     /// Brings nearer what [`Keys::get`] will look at, as far as it is in memory.
     pub(crate) fn approach(&self, key: KeyHash) {
-        std::hint::black_box(self.fresh.contains_key(&key.0));
+        self.approach_insert(key);
         for frozen in &self.frozen {
             std::hint::black_box(frozen.entries.contains_key(&key.0));
         }
         for run in &self.runs {
             std::hint::black_box(run.glance(key));
         }
+    }
+
+    /// Brings nearer where [`Keys::insert`] will write.
+    pub(crate) fn approach_insert(&self, key: KeyHash) {
+        std::hint::black_box(self.fresh.contains_key(&key.0));
     }
 
     /// The next piece of work on the files, given that the journal is durable up to and with entry `durable`.
@@ -239,7 +255,8 @@ impl<D: Disk> Keys<D> {
         let mut runs: Vec<_> = self.runs.iter().rev().take_while(|run| run.tier == tier).cloned().collect();
         runs.reverse();
         let filter_budget = filter_budget + runs.iter().map(|run| run.filter_bytes()).sum::<usize>();
-        (runs.len() >= MERGE_WIDTH && tier < TIER_MAX).then_some(Job { work: Work::Merge { runs }, filter_budget })
+        let keys: u64 = runs.iter().map(|run| run.count()).sum();
+        (runs.len() >= MERGE_WIDTH && keys <= RUN_KEYS_MAX).then_some(Job { work: Work::Merge { runs }, filter_budget })
     }
 
     /// Does a piece of work and opens the run that it made. Needs no lock: only [`Keys::install`] changes the index.
@@ -253,7 +270,7 @@ impl<D: Disk> Keys<D> {
             }
             Work::Merge { runs } => {
                 let count = runs.iter().map(|run| run.count()).sum();
-                let tier = runs.iter().map(|run| run.tier).max().map_or(0, |tier| tier + 1);
+                let tier = runs.iter().map(|run| run.tier).max().map_or(0, |tier| tier.saturating_add(1));
                 run::write(disk, merged_range(runs), tier, count, merge(runs))?;
                 merged_range(runs)
             }

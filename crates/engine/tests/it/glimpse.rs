@@ -1,123 +1,15 @@
 //! Escrows that are told without waiting for the disk: only what is durable, and never what has been decided to end.
 
-use crate::world::{HandClock, SEGMENT_BYTES, config, cu, mint, owner, request};
+use crate::hanging::{Gate, HangingDisk, start};
+use crate::world::{cu, mint, owner, request};
 use holdfast_domain::escrow::{self, Escrow, Hold};
 use holdfast_domain::{EscrowId, OwnerId};
-use holdfast_engine::recovery;
-use holdfast_engine::{Clock, Command, Engine, Policy, Refusal, Request};
-use holdfast_journal::{Disk, DiskFile, LocalDisk};
-use std::io;
+use holdfast_engine::{Command, Engine, Refusal, Request};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-
-/// A disk whose syncs can be made to hang, and how many of them do.
-#[derive(Clone)]
-struct HangingDisk {
-    files: LocalDisk,
-    gate: Arc<Gate>,
-}
-
-#[derive(Default)]
-struct Gate {
-    is_shut: Mutex<bool>,
-    opened: Condvar,
-    hanging: AtomicU64,
-}
-
-struct HangingFile {
-    file: <LocalDisk as Disk>::File,
-    gate: Arc<Gate>,
-}
-
-impl HangingDisk {
-    fn wrap(&self, file: io::Result<<LocalDisk as Disk>::File>) -> io::Result<HangingFile> {
-        file.map(|file| HangingFile { file, gate: Arc::clone(&self.gate) })
-    }
-}
-
-impl Gate {
-    fn shut(&self) {
-        *self.is_shut.lock().unwrap() = true;
-    }
-
-    fn open(&self) {
-        *self.is_shut.lock().unwrap() = false;
-        self.opened.notify_all();
-    }
-
-    fn pass(&self) {
-        let mut is_shut = self.is_shut.lock().unwrap();
-        self.hanging.fetch_add(1, Ordering::SeqCst);
-        while *is_shut {
-            is_shut = self.opened.wait(is_shut).unwrap();
-        }
-        self.hanging.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl Disk for HangingDisk {
-    type File = HangingFile;
-
-    fn open(&self, name: &str) -> io::Result<HangingFile> {
-        self.wrap(self.files.open(name))
-    }
-
-    fn create(&self, name: &str) -> io::Result<HangingFile> {
-        self.wrap(self.files.create(name))
-    }
-
-    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        self.files.list(directory)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.files.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.files.remove(name)
-    }
-
-    fn create_directory(&self, directory: &str) -> io::Result<()> {
-        self.files.create_directory(directory)
-    }
-
-    fn sync_directory(&self, directory: &str) -> io::Result<()> {
-        self.files.sync_directory(directory)
-    }
-}
-
-impl DiskFile for HangingFile {
-    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        DiskFile::read_at(&self.file, buffer, position)
-    }
-
-    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        DiskFile::write_at(&self.file, bytes, position)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.gate.pass();
-        DiskFile::sync(&self.file)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        DiskFile::length(&self.file)
-    }
-}
-
-fn start(directory: &std::path::Path, gate: &Arc<Gate>) -> Engine<HangingDisk> {
-    let disk = HangingDisk { files: LocalDisk::at(directory).unwrap(), gate: Arc::clone(gate) };
-    let opened = recovery::open(disk.clone(), &config(), &mut |_| {}).unwrap();
-    let clock = Arc::new(HandClock(AtomicU64::new(1_000))) as Arc<dyn Clock>;
-    let never = Duration::from_secs(3_600);
-    let policy =
-        Policy { snapshot_entries: 100_000, snapshot_every: never, lag_max: 100_000, segment_bytes: SEGMENT_BYTES };
-    Engine::start(opened, disk, clock, policy)
-}
 
 fn escrow(name: &str) -> EscrowId {
     name.parse().unwrap()
@@ -166,6 +58,7 @@ fn a_durable_escrow_is_told_at_once_and_what_is_not_durable_is_waited_for() {
     let engine = start(directory.path(), &gate);
     let _credited = engine.submit_blocking(mint("m", "alice", "100")).unwrap();
     let _held = engine.submit_blocking(hold("old")).unwrap();
+    gate.rest();
     gate.shut();
     std::thread::scope(|scope| {
         let held = scope.spawn(|| engine.submit_blocking(hold("new")));

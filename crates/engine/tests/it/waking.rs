@@ -93,7 +93,8 @@ impl Model {
             self.turns.take_desk();
             assert!(!self.at_desk.swap(true, Ordering::SeqCst), "two at the desk");
             let Some((number, batch)) = self.fill() else { return };
-            self.commit(number, batch, Turns::free_disk);
+            let returns = number.is_multiple_of(2);
+            self.commit(number, batch, if returns { Turns::free_disk_and_return } else { Turns::free_disk });
         }
     }
 

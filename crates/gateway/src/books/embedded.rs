@@ -9,6 +9,7 @@ use super::found::{
     AsOf, DAYS, Entry, EscrowLife, Frame, HOLDS, Health, HistoryEntry, HistoryPage, Life, NoAnswer, OpenHold, Overview,
     OwnerAsOf, ROWS, TAIL, TailRow,
 };
+use super::gather;
 use crate::journal_files::JournalFiles;
 use holdfast_adapters::read_model::{HistoryRow, Lookup, QueryError};
 use holdfast_domain::budget::Used;
@@ -16,7 +17,9 @@ use holdfast_domain::charge::{Charge, Hold};
 use holdfast_domain::escrow::{Escrow, Escrowed};
 use holdfast_domain::{Account, BudgetId, Change, ChargeId, EscrowId, OwnerId, Timestamp};
 use holdfast_engine::recovery::Report;
-use holdfast_engine::{Answer, Balance, Engine, HistoryEnd, READ_MODEL, Refusal, Request, Standing, Totals, View};
+use holdfast_engine::{
+    Answer, Balance, Engine, HistoryEnd, Prepared, READ_MODEL, Refusal, Request, Standing, Totals, View,
+};
 use holdfast_journal::LocalDisk;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,7 +54,7 @@ impl Embedded {
     }
 
     pub(super) async fn submit(&self, request: Request) -> Answer {
-        self.engine.submit(request).await
+        gather::begin(&self.engine, Prepared::new(request)).answer().await
     }
 
     pub(super) async fn submit_batch(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refusal> {

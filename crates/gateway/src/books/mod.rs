@@ -13,6 +13,7 @@
 
 mod embedded;
 mod found;
+pub(crate) mod gather;
 mod postgres;
 
 pub(crate) use embedded::Embedded;

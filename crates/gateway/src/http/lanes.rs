@@ -2,12 +2,14 @@
 //!
 //! A request stays on the thread of its connection from its first byte to its last, and so does the provider's connection that
 //! answers it. On threads that share their tasks each step of it (the hold, the provider's answer, the charge) would wake
-//! another thread, which costs more than the step. Answers of the engine, which come from other threads, come by mail (`mail.rs`).
+//! another thread, which costs more than the step. Answers of the engine, which come from other threads, come by mail (`mail.rs`), and
+//! what a lane asks of it goes there together (`books/gather.rs`).
 //!
 //! # Invariants
 //! - What is begun on a lane outlives its connection, and ends with the lane: lanes are stopped last.
 
 use super::mail::Mailbox;
+use crate::books::gather;
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -43,8 +45,9 @@ impl Lanes {
             let run = move || {
                 let mailbox = Mailbox::new(number);
                 mailbox.open();
-                // May safely die: it ends with its lane.
+                // Both may safely die: they end with their lane.
                 drop(runtime.spawn(mailbox.carry()));
+                drop(runtime.spawn(gather::carry()));
                 // If nobody can tell any more, the server is going down too.
                 let _told = runtime.block_on(stopped.wait_for(|stopped| *stopped)).is_ok();
                 runtime.shutdown_timeout(stop_within);

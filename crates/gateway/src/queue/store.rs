@@ -30,7 +30,7 @@ impl Store {
     /// The store of a node's items: beside its books.
     pub(super) fn open(node: &Node, runtime: &Runtime) -> Result<Self, Failure> {
         match &node.engine {
-            Running::Embedded(_) => Ok(Self::Embedded(LoggedQueue::open(&node.data)?)),
+            Running::Embedded(local) => Ok(Self::Embedded(LoggedQueue::open(&node.data, Some(local.engine.rounds()))?)),
             Running::Postgres(ledger) => {
                 let store = PostgresQueue::new(ledger.database().clone(), Limits::USUAL);
                 runtime.block_on(store.check())?;

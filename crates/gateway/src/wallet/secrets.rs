@@ -4,11 +4,12 @@
 //! - No secret is ever shown: not by `Debug`, not in an error, not in a log.
 //! - A secret that could be guessed refuses the start.
 
+use super::authorization::head_for;
 use crate::failure::Failure;
 use crate::settings::{HIDDEN, Said};
 use crate::wire::ids;
+use aws_lc_rs::hmac;
 use holdfast_domain::Label;
-use jsonwebtoken::{DecodingKey, EncodingKey};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,12 +32,25 @@ const ALLOWED: &str = "a secret of at least 32 random bytes (as from `openssl ra
 /// What tokens of the queue are signed and verified with.
 pub(crate) struct Secrets {
     /// By their names, which are only ever looked up here.
-    known: BTreeMap<Label, DecodingKey>,
-    /// The name and the key that sign.
-    signs: (Label, EncodingKey),
+    known: BTreeMap<Label, Secret>,
+    /// The name and the secret that sign.
+    signs: (Label, Secret),
     /// What the names of tokens are made from: no two processes make the same.
     nonce: [u8; 32],
     signed: AtomicU64,
+}
+
+/// One of them, ready for use.
+pub(super) struct Secret {
+    pub(super) key: hmac::Key,
+    /// The head of the tokens that it signs, as it stands in them.
+    pub(super) head: String,
+}
+
+impl Secret {
+    fn new(name: Label, secret: &[u8]) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, secret), head: head_for(name) }
+    }
 }
 
 impl fmt::Debug for Secrets {
@@ -84,20 +98,25 @@ impl Secrets {
         let nonce = ids::random().map_err(Failure::io("get random bytes"))?;
         let (name, secret) = *pairs.first().ok_or(Failure::Stuck("there is no secret to sign with"))?;
         Ok(Self {
-            known: pairs.iter().map(|(name, secret)| (*name, DecodingKey::from_secret(secret))).collect(),
-            signs: (name, EncodingKey::from_secret(secret)),
+            known: pairs.iter().map(|(name, secret)| (*name, Secret::new(*name, secret))).collect(),
+            signs: (name, Secret::new(name, secret)),
             nonce,
             signed: AtomicU64::new(0),
         })
     }
 
     /// The secret of this name.
-    pub(super) fn find(&self, name: &str) -> Option<&DecodingKey> {
+    pub(super) fn find(&self, name: &str) -> Option<&Secret> {
         self.known.get(&name.parse().ok()?)
     }
 
+    /// The secret whose tokens have this head, letter for letter. Another spelling of it may name one of them too.
+    pub(super) fn find_by_head(&self, head: &str) -> Option<&Secret> {
+        self.known.values().find(|secret| secret.head == head)
+    }
+
     /// The secret that signs, and its name.
-    pub(super) const fn signer(&self) -> &(Label, EncodingKey) {
+    pub(super) const fn signer(&self) -> &(Label, Secret) {
         &self.signs
     }
 

@@ -376,7 +376,7 @@ fn a_log_that_cannot_be_is_refused_and_its_place_named() {
         let data = tempfile::tempdir().unwrap();
         grow(&open(data.path()), 3);
         forge(data.path(), body);
-        let Err(refused) = LoggedQueue::open(data.path()) else { panic!("{body:?} was read") };
+        let Err(refused) = LoggedQueue::open(data.path(), None) else { panic!("{body:?} was read") };
         assert_eq!(refused.code(), "JOURNAL_ENTRY_CORRUPT");
         let (said, place) = (refused.to_string(), data.path().join("queue").display().to_string());
         assert!(said.contains(&place) && said.contains("10"), "{said}");
@@ -395,7 +395,7 @@ fn a_log_that_ends_before_its_file_is_refused() {
     core.file().unwrap();
     drop(core);
     std::fs::copy(older.path().join("segment"), data.path().join(segment)).unwrap();
-    let Err(refused) = LoggedQueue::open(data.path()) else { panic!("a record is missing") };
+    let Err(refused) = LoggedQueue::open(data.path(), None) else { panic!("a record is missing") };
     assert_eq!(refused.code(), "JOURNAL_BEHIND");
 }
 
@@ -404,7 +404,7 @@ fn a_log_that_ends_before_its_file_is_refused() {
 async fn a_lone_caller_finds_all_of_it_after_a_restart() {
     const ITEMS: u32 = 200;
     let data = tempfile::tempdir().unwrap();
-    let store = LoggedQueue::open(data.path()).unwrap();
+    let store = LoggedQueue::open(data.path(), None).unwrap();
     let (now, mut spent) = (Timestamp::from_millis(5), [std::time::Duration::ZERO; 3]);
     for number in 1..=ITEMS {
         let id = item(number).intake.id;
@@ -422,7 +422,7 @@ async fn a_lone_caller_finds_all_of_it_after_a_restart() {
     store.put(item(ITEMS + 1)).await.unwrap();
     store.stop().unwrap();
     assert!(matches!(store.put(item(ITEMS + 2)).await, Err(QueueFailed::Unavailable(_))), "it has stopped");
-    let store = LoggedQueue::open(data.path()).unwrap();
+    let store = LoggedQueue::open(data.path(), None).unwrap();
     let finished = Filter { state: Some(State::Finished), ..Filter::default() };
     assert_eq!(store.list(finished, 1_000).await.unwrap().len(), ITEMS as usize);
     assert_eq!(store.list(Filter::default(), 1_000).await.unwrap(), [item(ITEMS + 1)]);

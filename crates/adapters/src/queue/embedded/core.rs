@@ -10,6 +10,7 @@ use super::desk::{Decided, Desk, NoRoom, Seal};
 use super::failure::{Behind, OpenFailed, unusable};
 use super::file::{self, NotApplied, Reader, Writer};
 use super::items::Items;
+use super::known::Known;
 use super::record::Step;
 use holdfast_domain::queue::{Item, Rank, State, Verdict};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
@@ -20,7 +21,7 @@ use holdfast_journal::{Config, Disk, End, Frames, Journal, JournalId, Location, 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// The size of the log's segments: items are few beside the ledger's entries.
 pub const SEGMENT_BYTES: u32 = 4 * 1_024 * 1_024;
@@ -66,6 +67,21 @@ struct Filing<D: Disk> {
     is_damaged: bool,
 }
 
+/// Tells those who waited that what they waited for is durable.
+pub(super) fn tell(waiting: Vec<oneshot::Sender<()>>) {
+    for waiting in waiting {
+        // Who has gone away need not be told.
+        let _gone = waiting.send(());
+    }
+}
+
+/// The same; how many they are.
+fn tell_all(waiting: Vec<oneshot::Sender<()>>) -> usize {
+    let told = waiting.len();
+    tell(waiting);
+    told
+}
+
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked left the state half changed, and the process is built to abort on panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -98,14 +114,14 @@ impl<D: Disk> Core<D> {
         }
         let replayed = last.saturating_sub(writer.applied.through);
         let mut filing = Filing::starting(log.clone(), writer, end);
-        let open = match filing.catch_up(end.location).and_then(|()| filing.open_items()) {
-            Ok(open) => open,
+        let (open, known) = match filing.catch_up(end.location).and_then(|()| filing.look()) {
+            Ok(found) => found,
             // A file that looked sound is not: the log says what is in it.
             Err(Behind::Apply(NotApplied::File(_))) => {
                 file::remove(data)?;
                 filing = Filing::starting(log.clone(), Writer::open(data, journal_id).map_err(Behind::from)?, end);
                 filing.catch_up(end.location)?;
-                filing.open_items()?
+                filing.look()?
             }
             Err(error) => return Err(error.into()),
         };
@@ -116,7 +132,7 @@ impl<D: Disk> Core<D> {
             data: data.to_owned(),
             log,
             journal_id,
-            desk: Mutex::new(Desk::new(items, journal.cursor())),
+            desk: Mutex::new(Desk::new(items, known, journal.cursor())),
             disk: Mutex::new(journal),
             filing: Mutex::new(filing),
             reader: Mutex::new(Some(reader)),
@@ -224,7 +240,7 @@ impl<D: Disk> Core<D> {
         loop {
             let filings = {
                 let mut desk = lock(&self.desk);
-                if desk.items.get(id).is_some() {
+                if desk.items.get(id).is_some() || !desk.known.may_have(id) {
                     return decide(&mut desk, None);
                 }
                 desk.filings
@@ -261,7 +277,7 @@ impl<D: Disk> Core<D> {
     /// # Errors
     /// If the log failed, now or before: nothing is decided any more.
     pub fn write(&self, seal: Seal) -> Answered<usize> {
-        self.write_with(&mut lock(&self.disk), seal)
+        self.append(seal).map(tell_all)
     }
 
     /// The same, if nobody writes at this moment.
@@ -270,16 +286,23 @@ impl<D: Disk> Core<D> {
             Ok(disk) => disk,
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => return None,
         };
-        Some(self.write_with(&mut disk, Seal::Not))
+        let written = self.append_with(&mut disk, Seal::Not);
+        drop(disk);
+        Some(written.map(tell_all))
     }
 
-    fn write_with(&self, journal: &mut Journal<D>, seal: Seal) -> Answered<usize> {
+    /// Writes what has been decided, and gives those who waited for it: they are still to be told.
+    pub(super) fn append(&self, seal: Seal) -> Answered<Vec<oneshot::Sender<()>>> {
+        self.append_with(&mut lock(&self.disk), seal)
+    }
+
+    fn append_with(&self, journal: &mut Journal<D>, seal: Seal) -> Answered<Vec<oneshot::Sender<()>>> {
         let (mut batch, waiting) = {
             let mut desk = lock(&self.desk);
             if let Some(failure) = &desk.failure {
                 return Err(QueueFailed::Unavailable(failure.clone()));
             }
-            let Some(closed) = desk.close(seal) else { return Ok(0) };
+            let Some(closed) = desk.close(seal) else { return Ok(Vec::new()) };
             closed
         };
         failpoint::pass("queue.before_write");
@@ -291,12 +314,7 @@ impl<D: Disk> Core<D> {
                 desk.reuse(batch);
                 drop(desk);
                 self.durable.send_replace(Progress::of(end));
-                let told = waiting.len();
-                for waiting in waiting {
-                    // Who has gone away need not be told.
-                    let _gone = waiting.send(());
-                }
-                Ok(told)
+                Ok(waiting)
             }
             Err(failed) => {
                 let failure = failed.to_string();
@@ -393,8 +411,11 @@ impl<D: Disk> Filing<D> {
         }
     }
 
-    fn open_items(&self) -> Result<Vec<Item>, Behind> {
-        Ok(self.writer.open_items().map_err(NotApplied::from)?)
+    /// The items that have not ended, and the ids of all.
+    fn look(&self) -> Result<(Vec<Item>, Known), Behind> {
+        let mut known = Known::none();
+        self.writer.each_id(|id| known.add(id)).map_err(NotApplied::from)?;
+        Ok((self.writer.open_items().map_err(NotApplied::from)?, known))
     }
 }
 

@@ -5,6 +5,7 @@
 //! - Nothing is decided after the log has failed.
 
 use super::items::{Items, Kept};
+use super::known::Known;
 use super::record::Step;
 use holdfast_domain::queue::{Item, Refusal, Stage, State, Verdict};
 use holdfast_domain::{ItemId, PayeeId, Timestamp};
@@ -35,14 +36,14 @@ pub(super) enum Asleep {
     Not,
     /// Until it is called.
     Idle,
-    /// Until somebody waits, or nothing more has come for a while.
+    /// Until somebody waits who does not wait for a round of the engine, or nothing more has been written for a while.
     Lingering,
-    /// Until so many wait, or enough time has passed: those who were told together come again together.
-    Gathering(usize),
 }
 
 pub(super) struct Desk {
     pub(super) items: Items,
+    /// Of these and of all that the file has.
+    pub(super) known: Known,
     batch: Batch,
     /// Where the open batch was begun.
     cursor: Cursor,
@@ -53,6 +54,8 @@ pub(super) struct Desk {
     pub(super) filings: u64,
     pub(super) failure: Option<String>,
     pub(super) is_stopping: bool,
+    /// Whether those who wait are served by the engine's rounds. If not, the writer serves them.
+    pub(super) rides: bool,
     /// Whether the writer has ended: nothing more becomes durable.
     pub(super) is_written: bool,
     /// Who waits for the open batch to be durable.
@@ -66,9 +69,10 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(items: Items, cursor: Cursor) -> Self {
+    pub(super) fn new(items: Items, known: Known, cursor: Cursor) -> Self {
         Self {
             items,
+            known,
             batch: Batch::begin(cursor, Vec::new()),
             cursor,
             memory: Vec::new(),
@@ -76,6 +80,7 @@ impl Desk {
             filings: 0,
             failure: None,
             is_stopping: false,
+            rides: false,
             is_written: false,
             waiting: Vec::new(),
             // A start may follow a crash that left the last frame without a seal.
@@ -113,6 +118,7 @@ impl Desk {
             return refused(QueueFailed::Unavailable(why.to_owned()));
         }
         let after = self.step(&Step::Put(item.clone()), item.clone())?;
+        self.known.add(item.intake.id);
         Ok(Decided { answer: Ok(Put::New(item.clone())), after })
     }
 
@@ -206,11 +212,6 @@ impl Desk {
         let (teller, told) = oneshot::channel();
         self.waiting.push(teller);
         Some(told)
-    }
-
-    /// Whether so many wait for the open batch, or it takes no more.
-    pub(super) fn has_gathered(&self, many: usize) -> bool {
-        self.waiting.len() >= many || !self.batch.has_room()
     }
 
     pub(super) fn is_batch_empty(&self) -> bool {

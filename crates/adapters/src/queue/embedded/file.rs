@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// What `PRAGMA user_version` must say; another number means another schema.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 /// The bytes of a row's checksum.
 const CHECKSUM_BYTES: usize = 8;
 
@@ -67,36 +67,42 @@ impl Writer {
     /// Applies records, which follow what it has, and remembers that it has come to `applied`: all of it, or nothing.
     pub(super) fn apply(&mut self, steps: Vec<(u64, Step)>, applied: Applied) -> Result<(), NotApplied> {
         let transaction = self.connection.transaction()?;
-        let mut changed: HashMap<ItemId, (u64, Item)> = HashMap::with_capacity(steps.len());
+        let mut changed: HashMap<ItemId, (u64, Option<Item>)> = HashMap::with_capacity(steps.len());
         for (offset, step) in steps {
             let corrupt = Corrupt { offset, what: "it does not follow from the item as it was" };
-            match changed.entry(step.id()) {
-                Entry::Occupied(mut entry) => {
-                    let (seq, before) = entry.get().clone();
-                    entry.insert((seq, step.after(Some(before)).ok_or(corrupt)?));
-                }
+            let (_, item) = match changed.entry(step.id()) {
+                Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
                     let before = match &step {
                         // Whoever decided it has looked; and an id that is there twice is refused by the file.
                         Step::Put(_) => None,
                         Step::Start { .. } | Step::End { .. } => found(&transaction, step.id())?,
                     };
-                    let (seq, before) = before.map_or((offset, None), |(seq, item)| (seq, Some(item)));
-                    entry.insert((seq, step.after(before).ok_or(corrupt)?));
+                    entry.insert(before.map_or((offset, None), |(seq, item)| (seq, Some(item))))
                 }
-            }
+            };
+            *item = Some(step.after(item.take()).ok_or(corrupt)?);
         }
-        let mut changed: Vec<(u64, Item)> = changed.into_values().collect();
+        let mut changed: Vec<(u64, &Item)> =
+            changed.values().filter_map(|(seq, item)| item.as_ref().map(|item| (*seq, item))).collect();
         changed.sort_unstable_by_key(|(seq, _)| *seq);
-        for (seq, item) in &changed {
-            write(&transaction, *seq, item)?;
-        }
+        write(&transaction, &changed)?;
         let progress = "UPDATE applied SET through = ?1, location = ?2";
         let packed = applied.location.pack().cast_signed();
         transaction.prepare_cached(progress)?.execute(params![applied.through.cast_signed(), packed])?;
         failpoint::pass("queue.before_file");
         transaction.commit()?;
         self.applied = applied;
+        Ok(())
+    }
+
+    /// Shows every id that there is. What is none has been damaged, and nobody would find it by its id either.
+    pub(super) fn each_id(&self, mut show: impl FnMut(ItemId)) -> rusqlite::Result<()> {
+        let mut ids = self.connection.prepare("SELECT id FROM items")?;
+        let mut rows = ids.query([])?;
+        while let Some(row) = rows.next()? {
+            row.get_ref(0)?.as_str()?.parse().ok().into_iter().for_each(&mut show);
+        }
         Ok(())
     }
 
@@ -107,21 +113,24 @@ impl Writer {
     }
 }
 
-fn write(transaction: &Transaction<'_>, seq: u64, item: &Item) -> rusqlite::Result<()> {
+fn write(transaction: &Transaction<'_>, items: &[(u64, &Item)]) -> rusqlite::Result<()> {
     let upsert = "INSERT INTO items (seq, id, escrow, payee, state, ended_at, item) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
          ON CONFLICT (seq) DO UPDATE SET state = excluded.state, ended_at = excluded.ended_at, item = excluded.item";
-    let intake = &item.intake;
-    let ended_at = ended_at(item).map(|at| at.millis().cast_signed());
-    let row = params![
-        seq.cast_signed(),
-        intake.id.as_str(),
-        intake.escrow.as_str(),
-        intake.payee.as_str(),
-        item.state().name(),
-        ended_at,
-        sealed(item)
-    ];
-    transaction.prepare_cached(upsert)?.execute(row).map(drop)
+    let mut upsert = transaction.prepare_cached(upsert)?;
+    for (seq, item) in items {
+        let intake = &item.intake;
+        let ended_at = ended_at(item).map(|at| at.millis().cast_signed());
+        upsert.execute(params![
+            seq.cast_signed(),
+            intake.id.as_str(),
+            intake.escrow.as_str(),
+            intake.payee.as_str(),
+            item.state().name(),
+            ended_at,
+            sealed(item)
+        ])?;
+    }
+    Ok(())
 }
 
 /// When an item ended, if it has.

@@ -3,6 +3,7 @@
 use holdfast_domain::queue::{Item, Rank, Stage, State};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::Counts;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 
@@ -23,14 +24,19 @@ struct Shelf {
 #[derive(Default)]
 pub(super) struct Items {
     by_id: HashMap<ItemId, Kept>,
+    open: Open,
+    /// Those that have ended, with the record that says so, in the order of the records.
+    ended: VecDeque<(u64, ItemId)>,
+}
+
+/// Where those that have not ended are found.
+#[derive(Default)]
+struct Open {
     queued: Shelf,
     in_progress: Shelf,
-    /// Of those that have not ended.
     by_escrow: HashMap<EscrowId, ItemId>,
     by_drop: BTreeSet<(Timestamp, ItemId)>,
     by_age: BTreeSet<(Timestamp, ItemId)>,
-    /// Those that have ended, with the record that says so, in the order of the records.
-    ended: VecDeque<(u64, ItemId)>,
 }
 
 impl Shelf {
@@ -79,6 +85,39 @@ enum Change {
     Out,
 }
 
+impl Open {
+    /// What changes when an item is put or ends.
+    fn register(&mut self, item: &Item, change: Change) {
+        let (id, escrow, age) = (item.intake.id, item.intake.escrow, (item.queued_at, item.intake.id));
+        match change {
+            Change::In => {
+                self.by_escrow.insert(escrow, id);
+                self.by_age.insert(age);
+            }
+            Change::Out => {
+                self.by_escrow.remove(&escrow);
+                self.by_age.remove(&age);
+            }
+        }
+    }
+
+    /// What changes with every state.
+    fn shelve(&mut self, item: &Item, change: Change) {
+        let (shelf, drop_at) = match item.stage {
+            Stage::Queued { drop_at } => (&mut self.queued, drop_at),
+            Stage::InProgress { .. } => (&mut self.in_progress, None),
+            Stage::Ended(_) => return,
+        };
+        shelf.change(item, change);
+        if let Some(drop_at) = drop_at {
+            match change {
+                Change::In => self.by_drop.insert((drop_at, item.intake.id)),
+                Change::Out => self.by_drop.remove(&(drop_at, item.intake.id)),
+            };
+        }
+    }
+}
+
 impl Items {
     pub(super) fn get(&self, id: ItemId) -> Option<&Kept> {
         self.by_id.get(&id)
@@ -86,48 +125,33 @@ impl Items {
 
     /// The item that has not ended and has this escrow.
     pub(super) fn of_escrow(&self, escrow: EscrowId) -> Option<&Kept> {
-        self.by_escrow.get(&escrow).and_then(|id| self.by_id.get(id))
+        self.open.by_escrow.get(&escrow).and_then(|id| self.by_id.get(id))
     }
 
     /// Puts an item as it is after the record `offset`.
     pub(super) fn set(&mut self, item: Item, offset: u64) {
-        let id = item.intake.id;
-        let mut after = offset;
-        if let Some(before) = self.by_id.remove(&id) {
-            self.index(&before.item, Change::Out);
-            if item.state().is_end() {
-                after = before.after;
-            }
-        }
-        self.index(&item, Change::In);
-        if item.state().is_end() {
+        let (id, has_ended) = (item.intake.id, item.state().is_end());
+        if has_ended {
             self.ended.push_back((offset, id));
         }
-        self.by_id.insert(id, Kept { item, after });
-    }
-
-    fn index(&mut self, item: &Item, change: Change) {
-        let shelf = match item.stage {
-            Stage::Queued { .. } => &mut self.queued,
-            Stage::InProgress { .. } => &mut self.in_progress,
-            Stage::Ended(_) => return,
-        };
-        shelf.change(item, change);
-        let (id, escrow, age) = (item.intake.id, item.intake.escrow, (item.queued_at, item.intake.id));
-        let drop = match item.stage {
-            Stage::Queued { drop_at } => drop_at.map(|at| (at, id)),
-            Stage::InProgress { .. } | Stage::Ended(_) => None,
-        };
-        match change {
-            Change::In => {
-                self.by_escrow.insert(escrow, id);
-                self.by_age.insert(age);
-                self.by_drop.extend(drop);
+        match self.by_id.entry(id) {
+            Entry::Vacant(entry) => {
+                if !has_ended {
+                    self.open.register(&item, Change::In);
+                    self.open.shelve(&item, Change::In);
+                }
+                entry.insert(Kept { item, after: offset });
             }
-            Change::Out => {
-                self.by_escrow.remove(&escrow);
-                self.by_age.remove(&age);
-                drop.map(|drop| self.by_drop.remove(&drop));
+            Entry::Occupied(mut entry) => {
+                let before = entry.get_mut();
+                self.open.shelve(&before.item, Change::Out);
+                if has_ended {
+                    self.open.register(&before.item, Change::Out);
+                } else {
+                    self.open.shelve(&item, Change::In);
+                    before.after = offset;
+                }
+                before.item = item;
             }
         }
     }
@@ -151,7 +175,7 @@ impl Items {
 
     /// The first of a payee's waiting items that is not overdue.
     pub(super) fn next_of(&self, payee: PayeeId, now: Timestamp) -> Option<&Item> {
-        let waiting = self.queued.of(payee, None).filter_map(|(.., id)| self.by_id.get(&id));
+        let waiting = self.open.queued.of(payee, None).filter_map(|(.., id)| self.by_id.get(&id));
         waiting.map(|kept| &kept.item).find(|item| !item.is_overdue(now))
     }
 
@@ -164,9 +188,9 @@ impl Items {
         at_most: usize,
     ) -> Vec<Item> {
         let shelves: &[&Shelf] = match state {
-            Some(State::Queued) => &[&self.queued],
-            Some(State::InProgress) => &[&self.in_progress],
-            None => &[&self.queued, &self.in_progress],
+            Some(State::Queued) => &[&self.open.queued],
+            Some(State::InProgress) => &[&self.open.in_progress],
+            None => &[&self.open.queued, &self.open.in_progress],
             Some(State::Finished | State::Abandoned | State::Partial) => &[],
         };
         let mut ranks: Vec<Rank> = shelves.iter().flat_map(|shelf| shelf.after(payee, after, at_most)).collect();
@@ -184,7 +208,7 @@ impl Items {
 
     /// Those that nobody took up in time, the longest overdue first.
     pub(super) fn overdue(&self, now: Timestamp, at_most: usize) -> Vec<Item> {
-        let due = self.by_drop.iter().take_while(|(at, _)| *at <= now).take(at_most);
+        let due = self.open.by_drop.iter().take_while(|(at, _)| *at <= now).take(at_most);
         due.filter_map(|(_, id)| self.by_id.get(id)).map(|kept| kept.item.clone()).collect()
     }
 
@@ -192,13 +216,13 @@ impl Items {
     pub(super) fn linked(&self, escrows: &[EscrowId]) -> HashSet<EscrowId> {
         let ended = self.ended.iter().filter_map(|(_, id)| self.by_id.get(id)).map(|kept| kept.item.intake.escrow);
         let ended: HashSet<EscrowId> = ended.collect();
-        let is_here = |escrow: &&EscrowId| self.by_escrow.contains_key(escrow) || ended.contains(escrow);
+        let is_here = |escrow: &&EscrowId| self.open.by_escrow.contains_key(escrow) || ended.contains(escrow);
         escrows.iter().filter(is_here).copied().collect()
     }
 
     pub(super) fn counts(&self) -> Counts {
         let count = |shelf: &Shelf| u64::try_from(shelf.all.len()).unwrap_or(u64::MAX);
-        let oldest = self.by_age.first().map(|(at, _)| *at);
-        Counts { queued: count(&self.queued), in_progress: count(&self.in_progress), oldest }
+        let oldest = self.open.by_age.first().map(|(at, _)| *at);
+        Counts { queued: count(&self.open.queued), in_progress: count(&self.open.in_progress), oldest }
     }
 }

@@ -5,10 +5,11 @@
 //!                                                            └─▶ DATA/queue/journal ─▶ DATA/queue.db (derived)
 //! ```
 //!
-//! A caller decides at the desk, under a lock, and waits until the record that its answer tells of is durable. A **writer**
-//! thread writes all that has been decided as one frame. Callers that were told together are waited for a moment, so that they
-//! share the next one too. A lone caller with a quick disk writes it on its own thread: to wake the writer and be woken by it
-//! takes as long as the sync. A **filer** thread brings what is durable into the file and lets go of ended items.
+//! A caller decides at the desk, under a lock, and waits until the record that its answer tells of is durable. The workers of the
+//! engine beside it write all that has been decided as one frame, in turn with the journal (`engine/rounds.rs`). A lone caller
+//! with a quick disk writes it on its own thread: to wake a worker and be woken by it takes as long as the sync. A **writer**
+//! thread writes what nobody waits for, and everything where no engine does. A **filer** thread brings what is durable into the
+//! file and lets go of ended items.
 //!
 //! # Invariants
 //! - What is told is durable, but for ends: an answer waits for the last put or start that it depends on, never for an end.
@@ -20,6 +21,7 @@ mod desk;
 mod failure;
 mod file;
 mod items;
+mod known;
 mod record;
 
 pub use self::core::{Core, SEGMENT_BYTES};
@@ -27,13 +29,13 @@ pub use desk::{Decided, NoRoom, Seal};
 pub use failure::OpenFailed;
 pub use file::{path, remove};
 
-use self::core::lock;
+use self::core::{lock, tell};
 use desk::{Asleep, Desk};
 use holdfast_domain::queue::{Item, State, Verdict};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::{Answered, Counts, Filter, Put, QueueFailed, QueueStore};
 use holdfast_engine::recovery::StartError;
-use holdfast_engine::{Lone, step_aside};
+use holdfast_engine::{Companion, Lone, Rounds, step_aside};
 use holdfast_journal::{Disk, LocalDisk};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,12 +46,6 @@ use tokio::sync::oneshot;
 /// How long an end waits for another frame to ride with, and a frame for another that proves it whole, before the writer writes
 /// one for it: longer than a lone caller takes to come again, so that its next step does not wait for this.
 const LINGER: Duration = Duration::from_millis(25);
-/// How long it takes a caller that was told to come again, for each that was told with it: they share the processors. Those who
-/// were told together are waited for so long, so that they are told together again: a frame for each few of them costs a sync
-/// and wakes the threads that serve them.
-const COMES_AGAIN: Duration = Duration::from_micros(50);
-/// The longest that is waited for them.
-const GATHER_MAX: Duration = Duration::from_millis(2);
 /// How often the filer looks when nobody calls it: an item that is put, taken up and ended meanwhile is written once.
 const FILE_EVERY: Duration = Duration::from_millis(500);
 /// How long a file that could not be written is left alone.
@@ -70,23 +66,9 @@ struct Shared<D: Disk> {
     stop: Condvar,
     /// Whether a caller may write itself.
     lone: Lone,
+    /// The engine whose rounds write this log too, if there is one.
+    rounds: Option<Rounds>,
     segment_bytes: u32,
-}
-
-/// How many the writer's last frame was told to, and when.
-#[derive(Clone, Copy)]
-struct Told {
-    many: usize,
-    at: Instant,
-}
-
-impl Told {
-    /// How much longer the next frame waits for them to come again. One alone is not waited for.
-    fn patience(self) -> Duration {
-        let callers = u32::try_from(self.many).unwrap_or(u32::MAX);
-        let whole = if callers > 1 { COMES_AGAIN.saturating_mul(callers).min(GATHER_MAX) } else { Duration::ZERO };
-        whole.saturating_sub(self.at.elapsed())
-    }
 }
 
 /// What the writer is to do.
@@ -97,15 +79,16 @@ enum Work {
 }
 
 impl LoggedQueue {
-    /// Opens the queue below the data directory: its log in `queue/`, its file `queue.db`.
+    /// Opens the queue below the data directory: its log in `queue/`, its file `queue.db`. The log is written in the rounds of
+    /// the engine, if one is given.
     ///
     /// # Errors
     /// If the log is not sound, or the files cannot be used.
-    pub fn open(data: &Path) -> Result<Self, OpenFailed> {
+    pub fn open(data: &Path, rounds: Option<Rounds>) -> Result<Self, OpenFailed> {
         let directory = data.join("queue");
         let disk = LocalDisk::at(&directory);
         let unusable = |error| OpenFailed { directory: directory.display().to_string(), error: StartError::Io(error) };
-        Self::on(disk.map_err(unusable)?, data, SEGMENT_BYTES)
+        Self::on(disk.map_err(unusable)?, data, SEGMENT_BYTES, rounds)
     }
 }
 
@@ -114,10 +97,14 @@ impl<D: Disk> LoggedQueue<D> {
     ///
     /// # Errors
     /// As [`LoggedQueue::open`].
-    pub fn on(log: D, data: &Path, segment_bytes: u32) -> Result<Self, OpenFailed> {
+    pub fn on(log: D, data: &Path, segment_bytes: u32, rounds: Option<Rounds>) -> Result<Self, OpenFailed> {
         let core = Core::open(log, data, segment_bytes)?;
+        lock(&core.desk).rides = rounds.is_some();
         let (work, stop) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { core, work, stop, lone: Lone::new(), segment_bytes });
+        let shared = Arc::new(Shared { core, work, stop, lone: Lone::new(), rounds, segment_bytes });
+        if let Some(rounds) = &shared.rounds {
+            rounds.join(Arc::clone(&shared) as Arc<dyn Companion>);
+        }
         let (writer, filer) = (Arc::clone(&shared), Arc::clone(&shared));
         let threads = (spawn("queue-writer", move || writer.write()), spawn("queue-filer", move || filer.file()));
         Ok(Self { shared, threads: Mutex::new(Some(threads)) })
@@ -128,6 +115,9 @@ impl<D: Disk> LoggedQueue<D> {
     /// # Errors
     /// If the log has failed.
     pub fn stop(&self) -> Answered<()> {
+        if let Some(rounds) = &self.shared.rounds {
+            rounds.leave();
+        }
         {
             let mut desk = lock(&self.shared.core.desk);
             desk.is_stopping = true;
@@ -159,9 +149,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
 impl<D: Disk> Shared<D> {
     /// The writer's life.
     fn write(&self) {
-        let mut last = Told { many: 0, at: Instant::now() };
         loop {
-            let seal = match self.next_work(last) {
+            let seal = match self.next_work() {
                 Work::Write => Seal::Not,
                 Work::Seal => Seal::Wanted,
                 Work::Leave => return,
@@ -169,31 +158,20 @@ impl<D: Disk> Shared<D> {
             let began = Instant::now();
             // A failure is told to whoever waits, and ends this loop.
             if let Ok(awaited) = self.core.write(seal) {
-                last = Told { many: awaited, at: Instant::now() };
-                self.lone.wrote(awaited, last.at.saturating_duration_since(began));
+                self.lone.wrote(awaited, began.elapsed());
             }
         }
     }
 
-    fn next_work(&self, last: Told) -> Work {
+    fn next_work(&self) -> Work {
         let mut desk = lock(&self.core.desk);
         let mut is_late = false;
         loop {
             if desk.failure.is_some() {
                 return Work::Leave;
             }
-            if desk.is_stopping && !desk.is_batch_empty() {
+            if (desk.is_stopping && !desk.is_batch_empty()) || (!desk.rides && !desk.waiting.is_empty()) {
                 return Work::Write;
-            }
-            if !desk.waiting.is_empty() {
-                let patience = last.patience();
-                if patience.is_zero() || desk.has_gathered(last.many) {
-                    return Work::Write;
-                }
-                desk.asleep = Asleep::Gathering(last.many);
-                desk = self.work.wait_timeout(desk, patience).unwrap_or_else(PoisonError::into_inner).0;
-                desk.asleep = Asleep::Not;
-                continue;
             }
             let is_idle = desk.is_batch_empty() && !desk.is_unsealed;
             if is_idle {
@@ -273,23 +251,38 @@ impl<D: Disk> Shared<D> {
         self.core.durable.borrow().through >= record
     }
 
-    /// Has somebody told when a record of the open batch is durable, and the writer called if it would sleep on; `None` if the
-    /// record is in an earlier one.
+    /// Has somebody told when a record of the open batch is durable, and sees to it that it is written; `None` if the record is in
+    /// an earlier one.
     fn wait_for(&self, after: u64) -> Option<oneshot::Receiver<()>> {
         let mut desk = lock(&self.core.desk);
         let told = desk.wait_for(after)?;
-        let is_to_write = match desk.asleep {
+        let rides = desk.rides;
+        let is_to_look = match desk.asleep {
             Asleep::Not => false,
-            Asleep::Idle | Asleep::Lingering => true,
-            Asleep::Gathering(many) => desk.has_gathered(many),
+            // It looks whether a round does come.
+            Asleep::Idle => true,
+            Asleep::Lingering => !rides,
         };
-        if is_to_write {
+        if is_to_look {
             self.wake_writer(desk);
+        } else {
+            drop(desk);
+        }
+        if rides && !self.rounds.as_ref().is_some_and(Rounds::ring) {
+            self.ride_no_more();
         }
         Some(told)
     }
 
-    /// Sees to it that the writer looks after what nobody waits for: one that lingers or gathers does.
+    /// The engine goes, and no round comes any more.
+    #[cold]
+    fn ride_no_more(&self) {
+        let mut desk = lock(&self.core.desk);
+        desk.rides = false;
+        self.wake_writer(desk);
+    }
+
+    /// Sees to it that the writer looks after what nobody waits for: one that lingers does.
     fn call_writer(&self) {
         let desk = lock(&self.core.desk);
         if desk.asleep == Asleep::Idle {
@@ -301,6 +294,21 @@ impl<D: Disk> Shared<D> {
         desk.asleep = Asleep::Not;
         drop(desk);
         self.work.notify_one();
+    }
+}
+
+impl<D: Disk> Companion for Shared<D> {
+    fn is_waited_for(&self) -> bool {
+        // Ends that nobody waits for ride with the next frame that somebody waits for.
+        !lock(&self.core.desk).waiting.is_empty()
+    }
+
+    fn write(&self) -> Box<dyn FnOnce() + Send> {
+        let began = Instant::now();
+        // A failure is told to whoever waits by the log itself.
+        let waiting = self.core.append(Seal::Not).unwrap_or_default();
+        self.lone.wrote(waiting.len(), began.elapsed());
+        Box::new(move || tell(waiting))
     }
 }
 
@@ -376,21 +384,5 @@ impl<D: Disk> QueueStore for LoggedQueue<D> {
 
     async fn counts(&self) -> Answered<Counts> {
         self.decided(|core| Ok(core.counts())).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_company_is_waited_for_and_never_for_long() {
-        let told = |many| Told { many, at: Instant::now() };
-        assert_eq!(told(0).patience(), Duration::ZERO);
-        assert_eq!(told(1).patience(), Duration::ZERO, "a lone caller");
-        assert!(told(2).patience() <= COMES_AGAIN * 2);
-        assert!(told(10_000).patience() <= GATHER_MAX);
-        let long_ago = Told { many: 10_000, at: Instant::now().checked_sub(GATHER_MAX).unwrap() };
-        assert_eq!(long_ago.patience(), Duration::ZERO, "they have had their time");
     }
 }

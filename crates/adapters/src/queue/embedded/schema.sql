@@ -18,5 +18,6 @@ CREATE TABLE items (
 );
 CREATE INDEX items_of_escrow ON items (escrow);
 CREATE INDEX items_open ON items (seq) WHERE ended_at IS NULL;
-CREATE INDEX items_ended ON items (state, ended_at DESC, id) WHERE ended_at IS NOT NULL;
-CREATE INDEX items_ended_of_payee ON items (payee, state, ended_at DESC, id) WHERE ended_at IS NOT NULL;
+-- Read backwards, the last to end comes first; written forwards, what ends is added at the end of a page.
+CREATE INDEX items_ended ON items (state, ended_at, id DESC) WHERE ended_at IS NOT NULL;
+CREATE INDEX items_ended_of_payee ON items (payee, state, ended_at, id DESC) WHERE ended_at IS NOT NULL;

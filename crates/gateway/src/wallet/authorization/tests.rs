@@ -1,8 +1,6 @@
 //! A token is good for what it was signed for and for nothing else. What forgers send is tried on the real program.
 
 use super::*;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_domain::escrow::{Command, Ruling};
 use holdfast_domain::queue::Cause;
 use holdfast_domain::{Key, PayeeId};

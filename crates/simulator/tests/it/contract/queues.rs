@@ -3,11 +3,15 @@
 
 use crate::ledger::World;
 use crate::postgres_world::Cutter;
+use holdfast_adapters::SystemClock;
 use holdfast_adapters::postgres::{Database, Limits};
 use holdfast_adapters::queue::{LoggedQueue, PostgresQueue};
 use holdfast_domain::queue::{Intake, Item, State, Verdict, enqueue};
 use holdfast_domain::{CreditUnit, EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::{Answered, Counts, Filter, Put, QueueFailed, QueueStore};
+use holdfast_engine::recovery::{self, OpenConfig};
+use holdfast_engine::{Engine, Policy};
+use holdfast_journal::{Config, JournalId, LocalDisk};
 use holdfast_simulator::contract::queue;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,9 +21,35 @@ use std::time::Duration;
 #[tokio::test(flavor = "multi_thread")]
 async fn queue_items_in_the_log() {
     let data = tempfile::tempdir().unwrap();
-    let store = Arc::new(LoggedQueue::open(data.path()).unwrap());
+    let store = Arc::new(LoggedQueue::open(data.path(), None).unwrap());
     queue::rules(Arc::clone(&store)).await.unwrap();
     store.stop().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queue_items_in_a_log_that_takes_turns_with_a_journal_and_goes_on_without_it() {
+    let data = tempfile::tempdir().unwrap();
+    let disk = LocalDisk::at(data.path()).unwrap();
+    let journal = Config { segment_bytes: 256 * 1_024, id: JournalId([5; 16]), verify_threads: 1 };
+    let config = OpenConfig { journal, limits: holdfast_engine::Limits { open_holds: 1_000 }, keys_in_memory: None };
+    let opened = recovery::open(disk.clone(), &config, &mut |_| {}).unwrap();
+    let engine = Engine::start(opened, disk, Arc::new(SystemClock::start()), Policy::STANDARD);
+    let store = Arc::new(LoggedQueue::open(data.path(), Some(engine.rounds())).unwrap());
+    queue::rules(Arc::clone(&store)).await.unwrap();
+    engine.stop().unwrap();
+    let puts: Vec<_> = (0..50)
+        .map(|number| {
+            let (store, item) = (Arc::clone(&store), item(&format!("late-{number}")));
+            tokio::spawn(async move { store.put(item).await })
+        })
+        .collect();
+    for put in puts {
+        assert!(matches!(put.await.unwrap(), Ok(Put::New(_))));
+    }
+    store.stop().unwrap();
+    drop(store);
+    let again = LoggedQueue::open(data.path(), None).unwrap();
+    assert!(again.item(item("late-49").intake.id).await.unwrap().is_some());
 }
 
 /// What is wrong between a store and its callers.
@@ -62,7 +92,7 @@ struct Faulty {
 
 impl Faulty {
     fn open(data: &Path, fault: Fault) -> Arc<Self> {
-        Arc::new(Self { inner: LoggedQueue::open(data).unwrap(), fault, taken: AtomicU32::new(0) })
+        Arc::new(Self { inner: LoggedQueue::open(data, None).unwrap(), fault, taken: AtomicU32::new(0) })
     }
 
     fn has(&self, fault: Fault) -> bool {
