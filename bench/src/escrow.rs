@@ -135,8 +135,10 @@ fn measure(
             let own = || processor_time_alone(std::process::id());
             let (theirs, ours) = (processor_time(site.pid), own());
             let taken = runtime.block_on(load::run(&load, duration, &plan.stop))?;
+            // First our own: to look at the server's takes some time of ours, which belongs to no call.
+            let (ours, theirs) = (own() - ours, processor_time(site.pid) - theirs);
             if !is_warm_up {
-                used.add(taken, processor_time(site.pid) - theirs, own() - ours);
+                used.add(taken, theirs, ours);
             }
         }
     }

@@ -4,6 +4,7 @@ use super::{Case, Measured, Outcome};
 use crate::error::BenchError;
 use crate::latency::Latencies;
 use crate::plan::Plan;
+use crate::usage::processor_time_alone;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -29,13 +30,35 @@ pub fn measure(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchErro
     if case.callers > 1 {
         return Ok(Outcome::Missing("a bare loop has one caller".to_owned()));
     }
-    let path = dir.join("floor");
-    let file = zero_filled(&path).map_err(BenchError::io(format!("fill {}", path.display())))?;
-    let mut floor = Loop { file, offset: 0, record: vec![0x5a; RECORD_BYTES * case.batch], plan };
-    floor.run(plan.warm_up)?;
-    let (latencies, elapsed) = floor.run(plan.duration)?;
+    let Bare { latencies, elapsed, .. } = bare(case.batch, dir, plan)?;
     let pairs = latencies.len() / 2 * case.batch;
     Ok(Outcome::Measured(Measured::new(pairs as u64, elapsed, latencies)))
+}
+
+/// What the bare loop did.
+#[derive(Debug)]
+pub struct Bare {
+    /// Of each write with its sync.
+    pub latencies: Latencies,
+    /// Of all of them.
+    pub elapsed: Duration,
+    /// What the kernel, and next to nothing else, took of the processor for all of them.
+    pub processor_time: Duration,
+}
+
+/// Runs the bare loop with records for `batch` operations each.
+///
+/// # Errors
+/// If the disk fails.
+pub fn bare(batch: usize, dir: &Path, plan: &Plan) -> Result<Bare, BenchError> {
+    let path = dir.join("floor");
+    let file = zero_filled(&path).map_err(BenchError::io(format!("fill {}", path.display())))?;
+    let mut floor = Loop { file, offset: 0, record: vec![0x5a; RECORD_BYTES * batch], plan };
+    floor.run(plan.warm_up)?;
+    let used = || processor_time_alone(std::process::id());
+    let before = used();
+    let (latencies, elapsed) = floor.run(plan.duration)?;
+    Ok(Bare { latencies, elapsed, processor_time: used().saturating_sub(before) })
 }
 
 /// Written, not `fallocate`d: the first write into allocated space converts extents, and the sync then pays for it.
