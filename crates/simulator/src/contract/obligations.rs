@@ -7,14 +7,16 @@ use holdfast_engine::obligations::{
 };
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Long enough that it does not run out while a test looks.
 const LONG: Span = Span::from_secs(60);
 /// Short enough to wait for.
 const SHORT: Span = Span::from_millis(60);
-/// How often one obligation is slept on until its lease has run out.
-const SLEPT_ON_MAX: u32 = 3;
+/// How many claims are slept on until their leases have run out. A store may give up what was slept on more often: it seems to bring
+/// its workers down.
+const SLEPT_ON_MAX: usize = 3;
 const WELL_PAST_SHORT: Duration = Duration::from_millis(200);
 /// No moment that comes while a test runs.
 const FAR: Timestamp = Timestamp::from_millis(4_000_000_000_000);
@@ -173,9 +175,11 @@ async fn a_lease_that_ran_out_counts_as_an_attempt(store: &impl ObligationStore)
     put(store, [1]).await?;
     let first = claim_one(store, SHORT).await?;
     assert_eq!(first.attempts, 0);
-    assert_eq!(store.repair_expired(10).await?, 0, "a lease that is good is left alone");
+    put(store, [2]).await?;
+    let good = claim_one(store, LONG).await?;
     tokio::time::sleep(WELL_PAST_SHORT).await;
-    assert_eq!(store.repair_expired(10).await?, 1);
+    assert_eq!(store.repair_expired(10).await?, 1, "a lease that is good is left alone");
+    assert_eq!(complete(store, &good, Outcome::Delivered).await?, Ok(()));
     assert_eq!(store.repair_expired(10).await?, 0, "once");
     let second = claim_one(store, LONG).await?;
     assert_eq!(second.attempts, 1);
@@ -359,9 +363,10 @@ async fn many_workers_never_hold_the_same(store: &Arc<impl ObligationStore>) -> 
     const COUNT: u32 = 400;
     put(&**store, 1..=COUNT).await?;
     let mut workers = Vec::new();
+    let slept_on = Arc::new(AtomicUsize::new(0));
     for number in 0..8 {
-        let store = Arc::clone(store);
-        workers.push(tokio::spawn(async move { work(&*store, &format!("worker-{number}"), COUNT).await }));
+        let (store, slept_on) = (Arc::clone(store), Arc::clone(&slept_on));
+        workers.push(tokio::spawn(async move { work(&*store, &format!("worker-{number}"), COUNT, &slept_on).await }));
     }
     let mut delivered = Vec::new();
     for worker in workers {
@@ -373,18 +378,23 @@ async fn many_workers_never_hold_the_same(store: &Arc<impl ObligationStore>) -> 
     drain(&**store).await
 }
 
-/// Claims and delivers until nothing is left. One of eight claims is slept on until its lease has run out.
-async fn work(store: &impl ObligationStore, name: &str, count: u32) -> Answered<Vec<ObligationId>> {
+/// Claims and delivers until nothing is left. A few claims are slept on until their leases have run out.
+async fn work(
+    store: &impl ObligationStore,
+    name: &str,
+    count: u32,
+    slept_on: &AtomicUsize,
+) -> Answered<Vec<ObligationId>> {
     let mut delivered = Vec::new();
-    for round in 0..count {
+    for _ in 0..count {
         store.repair_expired(50).await?;
-        let lease = if round % 8 == 7 { SHORT } else { LONG };
-        let claimed = store.claim_ready(worker(name), 7, lease).await?;
+        let sleeps = slept_on.fetch_add(1, Ordering::Relaxed) < SLEPT_ON_MAX;
+        let (most, lease) = if sleeps { (30, SHORT) } else { (7, LONG) };
+        let claimed = store.claim_ready(worker(name), most, lease).await?;
         if claimed.is_empty() && store.count().await?.pending == 0 {
             break;
         }
-        // A store may give up what was slept on again and again: it seems to bring its workers down.
-        if lease == SHORT && claimed.iter().all(|claimed| claimed.attempts < SLEPT_ON_MAX) {
+        if sleeps {
             tokio::time::sleep(WELL_PAST_SHORT).await;
         }
         let done: Vec<_> = claimed.iter().map(|claimed| (claimed.lease, Outcome::Delivered)).collect();
