@@ -124,7 +124,7 @@ pub(crate) struct OpenEscrow {
 }
 
 /// What budgets have used after an entry.
-pub(crate) struct Spent([Option<(Row, Used)>; BUDGETS_MAX]);
+pub(crate) struct Spent(Vec<(Row, Used)>);
 
 /// The balances of the books' outer ends, and of all escrows together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,18 +318,16 @@ impl Book {
 
     /// What the budgets have used after an entry of `day` that changes what the owner can spend by `available`.
     pub(crate) fn spend(&self, budgeted: &Budgeted, available: Change, day: Day) -> Result<Spent, Overflow> {
-        let mut spent = [None; BUDGETS_MAX];
-        if available != Change::ZERO {
-            for (after, row) in spent.iter_mut().zip(budgeted.rows()) {
-                *after = Some((row, self.budgets.row(row).after(available, budgeted.reserved, day)?));
-            }
+        if available == Change::ZERO {
+            return Ok(Spent(Vec::new()));
         }
-        Ok(Spent(spent))
+        let after = |row| Ok((row, self.budgets.row(row).after(available, budgeted.reserved, day)?));
+        budgeted.rows().map(after).collect::<Result<_, _>>().map(Spent)
     }
 
     /// Takes over what [`Book::spend`] has worked out.
     pub(crate) fn post_spent(&mut self, spent: &Spent) {
-        for (row, used) in spent.0.iter().flatten() {
+        for (row, used) in &spent.0 {
             *self.budgets.row_mut(*row) = *used;
         }
     }

@@ -39,6 +39,8 @@ pub struct Ledger<A> {
     limits: Limits,
     /// Memory for hashing bodies.
     scratch: Vec<u8>,
+    /// Memory for the answer to a single request.
+    single: Vec<Answer>,
 }
 
 /// A request on its way through a decision.
@@ -46,6 +48,17 @@ struct Call<'a> {
     request: &'a Request,
     hashes: &'a Hashes,
     now: Timestamp,
+}
+
+/// Where entries are written, and their answers.
+type Desk<'a, A> = (&'a mut <A as Archive>::Sheet, &'a mut Vec<Answer>);
+
+/// How a request that was not refused has been told.
+enum Told {
+    /// By an entry; the answer stands with those before it.
+    Written,
+    /// By an earlier one's.
+    Known(Outcome),
 }
 
 /// The charge or escrow that an entry moves on.
@@ -86,13 +99,13 @@ pub(crate) struct Found<L> {
 /// The life after an entry.
 pub(crate) enum Next {
     None,
-    Charge(ChargeId, Charge),
-    Escrow(EscrowId, Escrow),
+    Charge(Charge),
+    Escrow(Escrow),
 }
 
 impl<A: Archive> Ledger<A> {
     pub(crate) const fn over(archive: A, book: Book, limits: Limits) -> Self {
-        Self { book, archive, limits, scratch: Vec::new() }
+        Self { book, archive, limits, scratch: Vec::new(), single: Vec::new() }
     }
 
     /// Decides one request. What it does is in `sheet` when this returns, and is the caller's to make durable before
@@ -128,26 +141,52 @@ impl<A: Archive> Ledger<A> {
         now: Timestamp,
         sheet: &mut A::Sheet,
     ) -> Answer {
+        let mut single = std::mem::take(&mut self.single);
+        self.decide_into(request, hashes, now, (sheet, &mut single));
+        let answer = single.pop().expect("one request has one answer");
+        self.single = single;
+        answer
+    }
+
+    /// The same, with the answer put where the caller has those of a batch: it is written there once and not moved, because a
+    /// processor that reads back what it has just written in other pieces waits for everything that it wrote before.
+    pub(crate) fn decide_into(
+        &mut self,
+        request: &Request,
+        hashes: &Hashes,
+        now: Timestamp,
+        (sheet, answers): (&mut A::Sheet, &mut Vec<Answer>),
+    ) {
         let call = Call { request, hashes, now: now.max(self.book.last_at) };
+        match self.decide_call(&call, (sheet, answers)) {
+            Ok(Told::Written) => {}
+            Ok(Told::Known(outcome)) => answers.push(Ok(outcome)),
+            Err(refusal) => answers.push(Err(refusal)),
+        }
+    }
+
+    fn decide_call(&mut self, call: &Call<'_>, (sheet, answers): Desk<'_, A>) -> Result<Told, Refusal> {
+        let request = call.request;
         match &request.key {
             Some(key) => {
-                if let Some(answer) = self.known_key(key, &call, sheet)? {
-                    return Ok(answer);
+                if let Some(known) = self.known_key(key, call, sheet)? {
+                    return Ok(Told::Known(known));
                 }
             }
             None if request.command.needs_key() => return Err(Refusal::KeyRequired),
             None => {}
         }
+        let desk = (sheet, answers);
         match &request.command {
             Command::Mint { owner, amount, reason } => {
                 let event = holdfast_domain::mint(*owner, *amount, reason.clone()).map_err(|_| Refusal::ZERO)?;
                 let before = Before::nothing(Life::None, self.book.owner_row(*owner));
-                self.write(&call, Box::new(event), &before, sheet)
+                self.write(call, Box::new(event), &before, desk)
             }
-            Command::Reserve { charge, reserve } => self.reserve(&call, *charge, reserve, sheet),
-            Command::Charge { charge, command } => self.move_charge(&call, *charge, command, sheet),
-            Command::Hold { escrow, hold } => self.hold(&call, *escrow, hold, sheet),
-            Command::Escrow { escrow, command, ruling } => self.move_escrow(&call, *escrow, (*command, *ruling), sheet),
+            Command::Reserve { charge, reserve } => self.reserve(call, *charge, reserve, desk),
+            Command::Charge { charge, command } => self.move_charge(call, *charge, command, desk),
+            Command::Hold { escrow, hold } => self.hold(call, *escrow, hold, desk),
+            Command::Escrow { escrow, command, ruling } => self.move_escrow(call, *escrow, (*command, *ruling), desk),
         }
     }
 
@@ -163,11 +202,17 @@ impl<A: Archive> Ledger<A> {
         }
     }
 
-    fn reserve(&mut self, call: &Call<'_>, id: ChargeId, reserve: &Reserve, sheet: &mut A::Sheet) -> Answer {
+    fn reserve(
+        &mut self,
+        call: &Call<'_>,
+        id: ChargeId,
+        reserve: &Reserve,
+        desk: Desk<'_, A>,
+    ) -> Result<Told, Refusal> {
         let key = call.hashes.life;
         let last = self.book.charges.get(key).map(|open| open.last);
         if let Some(last) = last.map_or_else(|| self.archive.find(key), |last| Ok(Some(last)))? {
-            return self.repeated(last, call, sheet)?.ok_or(Refusal::KeyReused);
+            return self.repeated(last, call, desk.0)?.ok_or(Refusal::KeyReused);
         }
         let row = self.book.owner_row(reserve.owner).ok_or(Refusal::UnknownAccount)?;
         let open = self.book.owners.row(row).open_holds;
@@ -177,7 +222,7 @@ impl<A: Archive> Ledger<A> {
         let event = charge::reserve(reserve, call.now)?;
         self.book.check_budgets(reserve.budgets.as_slice(), reserve.amount, call.now.day())?;
         let before = Before::nothing(Life::Charge(None), Some(row));
-        self.write(call, Box::new(Event::Charge { id, owner: reserve.owner, event }), &before, sheet)
+        self.write(call, Box::new(Event::Charge { id, owner: reserve.owner, event }), &before, desk)
     }
 
     fn move_charge(
@@ -185,21 +230,21 @@ impl<A: Archive> Ledger<A> {
         call: &Call<'_>,
         id: ChargeId,
         command: &charge::Command,
-        sheet: &mut A::Sheet,
-    ) -> Answer {
-        let found = self.charge(call.hashes.life, id, sheet)?.ok_or(Refusal::UnknownCharge)?;
+        desk: Desk<'_, A>,
+    ) -> Result<Told, Refusal> {
+        let found = self.charge(call.hashes.life, id, desk.0)?.ok_or(Refusal::UnknownCharge)?;
         let Found { life: charge, standing } = found;
         let Standing { last, row, .. } = standing;
         let available = self.book.owners.row(row).available;
         match charge.decide(command, &Context { now: call.now, available }) {
             Ok(event) => {
                 if let charge::Event::Increased { amount } = event {
-                    self.check_increase(&standing, amount, call, sheet)?;
+                    self.check_increase(&standing, amount, call, desk.0)?;
                 }
                 let event = Box::new(Event::Charge { id, owner: self.book.owner_name(row), event });
-                self.write(call, event, &Before::of(Life::Charge(Some(charge)), standing), sheet)
+                self.write(call, event, &Before::of(Life::Charge(Some(charge)), standing), desk)
             }
-            Err(refusal @ charge::Refusal::InvalidState(_)) => self.repeated(last, call, sheet)?.ok_or(refusal.into()),
+            Err(refusal @ charge::Refusal::InvalidState(_)) => self.repeated(last, call, desk.0)?.ok_or(refusal.into()),
             Err(refusal) => Err(refusal.into()),
         }
     }
@@ -220,7 +265,13 @@ impl<A: Archive> Ledger<A> {
         self.book.check_budgets(budgets, amount, call.now.day())
     }
 
-    fn hold(&mut self, call: &Call<'_>, id: EscrowId, hold: &escrow::Hold, sheet: &mut A::Sheet) -> Answer {
+    fn hold(
+        &mut self,
+        call: &Call<'_>,
+        id: EscrowId,
+        hold: &escrow::Hold,
+        desk: Desk<'_, A>,
+    ) -> Result<Told, Refusal> {
         let key = call.hashes.life;
         if self.book.escrows.get(key).is_some() || self.archive.find(key)?.is_some() {
             return Err(Refusal::KeyReused);
@@ -228,7 +279,7 @@ impl<A: Archive> Ledger<A> {
         let row = self.book.owner_row(hold.owner).ok_or(Refusal::UnknownAccount)?;
         let event = Event::Escrow { id, owner: hold.owner, event: escrow::hold(hold, call.now)?, ruling: None };
         let before = Before::nothing(Life::Escrow(None), Some(row));
-        self.write(call, Box::new(event), &before, sheet)
+        self.write(call, Box::new(event), &before, desk)
     }
 
     fn move_escrow(
@@ -236,18 +287,18 @@ impl<A: Archive> Ledger<A> {
         call: &Call<'_>,
         id: EscrowId,
         (command, ruling): (escrow::Command, Option<Ruling>),
-        sheet: &mut A::Sheet,
-    ) -> Answer {
-        let found = self.escrow(call.hashes.life, id, sheet)?.ok_or(Refusal::UnknownEscrow)?;
+        desk: Desk<'_, A>,
+    ) -> Result<Told, Refusal> {
+        let found = self.escrow(call.hashes.life, id, desk.0)?.ok_or(Refusal::UnknownEscrow)?;
         let Found { life: escrow, standing } = found;
         let Standing { last, row, .. } = standing;
         match escrow.decide(command) {
             Ok(event) => {
                 let event = Box::new(Event::Escrow { id, owner: self.book.owner_name(row), event, ruling });
-                self.write(call, event, &Before::of(Life::Escrow(Some(escrow)), standing), sheet)
+                self.write(call, event, &Before::of(Life::Escrow(Some(escrow)), standing), desk)
             }
             Err(refusal @ escrow::Refusal::AlreadyProcessed(_)) => {
-                self.repeated(last, call, sheet)?.ok_or(refusal.into())
+                self.repeated(last, call, desk.0)?.ok_or(refusal.into())
             }
             Err(refusal) => Err(refusal.into()),
         }
@@ -257,13 +308,13 @@ impl<A: Archive> Ledger<A> {
     ///
     /// Only a request without a key is known by its body. One with a key that was never used is another request: were it
     /// answered like the first, its key would have an answer and not be remembered.
-    fn repeated(&self, last: Location, call: &Call<'_>, sheet: &A::Sheet) -> Result<Option<Outcome>, Refusal> {
+    fn repeated(&self, last: Location, call: &Call<'_>, sheet: &A::Sheet) -> Result<Option<Told>, Refusal> {
         if call.request.key.is_some() {
             return Ok(None);
         }
         let records = self.archive.life(last, sheet)?;
         let first = records.into_iter().find(|record| record.fingerprint == call.hashes.fingerprint);
-        Ok(first.map(|record| Outcome::Replayed(record.into_receipt())))
+        Ok(first.map(|record| Told::Known(Outcome::Replayed(record.into_receipt()))))
     }
 
     /// A charge, open or closed.
@@ -311,7 +362,13 @@ impl<A: Archive> Ledger<A> {
     }
 
     /// Admits an entry if its guards hold: into the sheet and into the book, in one step.
-    fn write(&mut self, call: &Call<'_>, event: Box<Event>, before: &Before, sheet: &mut A::Sheet) -> Answer {
+    fn write(
+        &mut self,
+        call: &Call<'_>,
+        event: Box<Event>,
+        before: &Before,
+        (sheet, answers): Desk<'_, A>,
+    ) -> Result<Told, Refusal> {
         let postings = event.postings().map_err(|_| Refusal::OUT_OF_RANGE)?;
         let prepared = self.book.prepare(&event, &postings, before.row)?;
         let next = advance(&before.life, &event).ok_or(Refusal::OUT_OF_RANGE)?;
@@ -334,11 +391,12 @@ impl<A: Archive> Ledger<A> {
         sheet.push(|bytes| draft.encode(bytes)).map_err(|_| Refusal::OUT_OF_RANGE)?;
         let row = self.book.post(&prepared, &event, offset, call.now);
         self.book.post_spent(&spent);
-        self.settle(call.hashes.life, &next, Standing { last: location, row, budgeted });
+        self.settle(call.hashes.life, &event, &next, Standing { last: location, row, budgeted });
         self.remember(call.hashes, state, location);
         self.archive.noted(offset);
         let (available, held) = (owner.available.balance, owner.held);
-        Ok(Outcome::Applied(Receipt { offset, at: call.now, event, state, available, held }))
+        answers.push(Ok(Outcome::Applied(Receipt { offset, at: call.now, event, state, available, held })));
+        Ok(Told::Written)
     }
 
     /// What the charge that an event is about counts against.
@@ -350,11 +408,14 @@ impl<A: Archive> Ledger<A> {
     }
 
     /// Puts a life into the book, or takes it out when it is closed.
-    pub(crate) fn settle(&mut self, key: KeyHash, next: &Next, standing: Standing) {
-        match next {
-            Next::None => {}
-            Next::Charge(id, charge) => self.book.put_charge(key, *id, charge, standing),
-            Next::Escrow(id, escrow) => self.book.put_escrow(key, *id, escrow, standing.last, standing.row),
+    pub(crate) fn settle(&mut self, key: KeyHash, event: &Event, next: &Next, standing: Standing) {
+        match (event, next) {
+            (Event::Charge { id, .. }, Next::Charge(charge)) => self.book.put_charge(key, *id, charge, standing),
+            (Event::Escrow { id, .. }, Next::Escrow(escrow)) => {
+                self.book.put_escrow(key, *id, escrow, standing.last, standing.row);
+            }
+            (Event::Minted(_), Next::None) => {}
+            (Event::Minted(_) | Event::Charge { .. } | Event::Escrow { .. }, _) => unreachable!("`advance` makes no such pair"),
         }
     }
 
@@ -437,12 +498,8 @@ impl<D: Disk> Ledger<OnDisk<D>> {
 pub(crate) fn advance(life: &Life, event: &Event) -> Option<Next> {
     match (life, event) {
         (Life::None, Event::Minted(_)) => Some(Next::None),
-        (Life::Charge(before), Event::Charge { id, event, .. }) => {
-            Charge::apply(*before, event).ok().map(|next| Next::Charge(*id, next))
-        }
-        (Life::Escrow(before), Event::Escrow { id, event, .. }) => {
-            Escrow::apply(*before, event).ok().map(|next| Next::Escrow(*id, next))
-        }
+        (Life::Charge(before), Event::Charge { event, .. }) => Charge::apply(*before, event).ok().map(Next::Charge),
+        (Life::Escrow(before), Event::Escrow { event, .. }) => Escrow::apply(*before, event).ok().map(Next::Escrow),
         (
             Life::None | Life::Charge(_) | Life::Escrow(_),
             Event::Minted(_) | Event::Charge { .. } | Event::Escrow { .. },
@@ -453,7 +510,7 @@ pub(crate) fn advance(life: &Life, event: &Event) -> Option<Next> {
 pub(crate) const fn state_of(next: &Next) -> LifeState {
     match next {
         Next::None => LifeState::None,
-        Next::Charge(_, charge) => LifeState::Charge(charge.state()),
-        Next::Escrow(_, escrow) => LifeState::Escrow(escrow.state()),
+        Next::Charge(charge) => LifeState::Charge(charge.state()),
+        Next::Escrow(escrow) => LifeState::Escrow(escrow.state()),
     }
 }

@@ -82,7 +82,7 @@ impl<A: Archive> Ledger<A> {
         sheet.push(|bytes| draft.encode(bytes)).map_err(|_| corrupt("it is too long"))?;
         let row = self.book.post(&prepared, event, offset, at);
         self.book.post_spent(&spent);
-        self.settle(hashes.life, &next, Standing { last: location, row, budgeted });
+        self.settle(hashes.life, event, &next, Standing { last: location, row, budgeted });
         self.remember(&hashes, state, location);
         self.archive.noted(offset);
         Ok(())

@@ -69,7 +69,7 @@ impl<D: Disk> Ledger<OnDisk<D>> {
         let spent = spent.map_err(|_| corrupt("it takes more back from a budget than was used"))?;
         let row = self.book.post(&prepared, &record.event, record.offset, record.at);
         self.book.post_spent(&spent);
-        self.settle(hashes.life, &next, Standing { last: location, row, budgeted });
+        self.settle(hashes.life, &record.event, &next, Standing { last: location, row, budgeted });
         if record.offset > known_keys {
             self.index(record, &hashes, location);
         }

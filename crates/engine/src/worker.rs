@@ -244,7 +244,7 @@ impl<D: Disk> Shared<D> {
                         if decided.is_multiple_of(AHEAD) {
                             ledger.approach(many.hashes.iter().skip(decided).take(AHEAD));
                         }
-                        many.answers.push(ledger.decide_hashed(request, hashes, now, batch));
+                        ledger.decide_into(request, hashes, now, (batch, &mut many.answers));
                         (told, done) = (told + 1, done + 1);
                     }
                     if many.answers.len() < many.hashes.len() {
@@ -314,7 +314,7 @@ impl<D: Disk> Shared<D> {
                 if !batch.has_room() || batch.count() as usize >= TURN_MAX {
                     return answers.len() - before;
                 }
-                answers.push(ledger.decide_hashed(request, hashes, now, batch));
+                ledger.decide_into(request, hashes, now, (batch, answers));
             }
         }
         answers.len() - before
