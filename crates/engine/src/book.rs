@@ -242,6 +242,7 @@ impl Book {
 
     /// The balances that an event's postings lead to, or the refusal of the guard that they break. Changes nothing.
     /// `row` is its owner's, `None` for a new one.
+    #[inline(always)]
     pub(crate) fn prepare(&self, event: &Event, postings: &Postings, row: Option<Row>) -> Result<Prepared, Refusal> {
         let previous = row.map_or(Owner::NEW, |row| *self.owners.row(row));
         let payee = event.payee().map(|payee| self.payee(payee).copied().unwrap_or(Payee::NEW));

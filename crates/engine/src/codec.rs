@@ -5,26 +5,12 @@ use holdfast_domain::{CreditUnit, Id, IdKind, Text};
 /// The most bytes of a number: nine groups of seven bits, and one bit.
 const NUMBER_BYTES_MAX: usize = 10;
 
-/// Appends `number` in groups of seven bits, lowest first; each byte but the last has its highest bit set.
-pub(crate) fn put_number(bytes: &mut Vec<u8>, number: u64) {
-    if number >= 1 << 56 {
-        return put_long_number(bytes, number);
-    }
-    // All groups at once: halves of 28 bits are moved apart, then quarters of 14, then eighths of 7.
-    let apart = (number & 0x0fff_ffff) | ((number & 0x00ff_ffff_f000_0000) << 4);
-    let apart = (apart & 0x0000_3fff_0000_3fff) | ((apart & 0x0fff_c000_0fff_c000) << 2);
-    let apart = (apart & 0x007f_007f_007f_007f) | ((apart & 0x3f80_3f80_3f80_3f80) << 1);
-    // Zero takes a byte too.
-    let groups = (64 - (number | 1).leading_zeros()).div_ceil(7);
-    let more = 0x0080_8080_8080_8080 & ((1 << (8 * (groups - 1))) - 1);
-    let end = bytes.len() + groups as usize;
-    bytes.extend_from_slice(&(apart | more).to_le_bytes());
-    bytes.truncate(end);
-}
-
-fn put_long_number(bytes: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        bytes.push(number.to_le_bytes()[0] | 0x80);
+/// Appends `number` in groups of seven bits, lowest first.
+pub(crate) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while let [low, ..] = number.to_le_bytes()
+        && number > 0x7f
+    {
+        bytes.push(low | 0x80);
         number >>= 7;
     }
     bytes.push(number.to_le_bytes()[0]);

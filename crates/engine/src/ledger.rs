@@ -183,8 +183,8 @@ impl<A: Archive> Ledger<A> {
                 let before = Before::nothing(Life::None, self.book.owner_row(*owner));
                 self.write(call, Box::new(event), &before, desk)
             }
-            Command::Reserve { charge, reserve } => self.reserve(call, *charge, reserve, desk),
-            Command::Charge { charge, command } => self.move_charge(call, *charge, command, desk),
+            Command::Reserve { charge, reserve } => self.reserve(call, charge, reserve, desk),
+            Command::Charge { charge, command } => self.move_charge(call, charge, command, desk),
             Command::Hold { escrow, hold } => self.hold(call, *escrow, hold, desk),
             Command::Escrow { escrow, command, ruling } => self.move_escrow(call, *escrow, (*command, *ruling), desk),
         }
@@ -205,7 +205,7 @@ impl<A: Archive> Ledger<A> {
     fn reserve(
         &mut self,
         call: &Call<'_>,
-        id: ChargeId,
+        id: &ChargeId,
         reserve: &Reserve,
         desk: Desk<'_, A>,
     ) -> Result<Told, Refusal> {
@@ -222,13 +222,13 @@ impl<A: Archive> Ledger<A> {
         let event = charge::reserve(reserve, call.now)?;
         self.book.check_budgets(reserve.budgets.as_slice(), reserve.amount, call.now.day())?;
         let before = Before::nothing(Life::Charge(None), Some(row));
-        self.write(call, Box::new(Event::Charge { id, owner: reserve.owner, event }), &before, desk)
+        self.write(call, Box::new(Event::Charge { id: *id, owner: reserve.owner, event }), &before, desk)
     }
 
     fn move_charge(
         &mut self,
         call: &Call<'_>,
-        id: ChargeId,
+        id: &ChargeId,
         command: &charge::Command,
         desk: Desk<'_, A>,
     ) -> Result<Told, Refusal> {
@@ -241,7 +241,7 @@ impl<A: Archive> Ledger<A> {
                 if let charge::Event::Increased { amount } = event {
                     self.check_increase(&standing, amount, call, desk.0)?;
                 }
-                let event = Box::new(Event::Charge { id, owner: self.book.owner_name(row), event });
+                let event = Box::new(Event::Charge { id: *id, owner: self.book.owner_name(row), event });
                 self.write(call, event, &Before::of(Life::Charge(Some(charge)), standing), desk)
             }
             Err(refusal @ charge::Refusal::InvalidState(_)) => self.repeated(last, call, desk.0)?.ok_or(refusal.into()),
@@ -265,13 +265,7 @@ impl<A: Archive> Ledger<A> {
         self.book.check_budgets(budgets, amount, call.now.day())
     }
 
-    fn hold(
-        &mut self,
-        call: &Call<'_>,
-        id: EscrowId,
-        hold: &escrow::Hold,
-        desk: Desk<'_, A>,
-    ) -> Result<Told, Refusal> {
+    fn hold(&mut self, call: &Call<'_>, id: EscrowId, hold: &escrow::Hold, desk: Desk<'_, A>) -> Result<Told, Refusal> {
         let key = call.hashes.life;
         if self.book.escrows.get(key).is_some() || self.archive.find(key)?.is_some() {
             return Err(Refusal::KeyReused);
@@ -317,17 +311,24 @@ impl<A: Archive> Ledger<A> {
         Ok(first.map(|record| Told::Known(Outcome::Replayed(record.into_receipt()))))
     }
 
-    /// A charge, open or closed.
+    /// A charge, open or closed. Inlined, as is all that gives long values on the way of every entry: they are not written only to be
+    /// read back.
+    #[inline(always)]
     pub(crate) fn charge(
         &self,
         key: KeyHash,
-        id: ChargeId,
+        id: &ChargeId,
         sheet: &A::Sheet,
     ) -> Result<Option<Found<Charge>>, Refusal> {
         if let Some(open) = self.book.charges.get(key) {
             let (life, standing) = (Charge::Held(open.hold), open.standing());
-            return Ok((open.id == id).then_some(Found { life, standing }));
+            return Ok((open.id == *id).then_some(Found { life, standing }));
         }
+        self.closed_charge(key, *id, sheet)
+    }
+
+    #[inline(never)]
+    fn closed_charge(&self, key: KeyHash, id: ChargeId, sheet: &A::Sheet) -> Result<Option<Found<Charge>>, Refusal> {
         let Some(last) = self.archive.find(key)? else { return Ok(None) };
         let Some((life, first)) = self.archive.charge(id, last, sheet)? else { return Ok(None) };
         Ok(Some(Found { life, standing: self.standing(last, &first)? }))
@@ -415,7 +416,9 @@ impl<A: Archive> Ledger<A> {
                 self.book.put_escrow(key, *id, escrow, standing.last, standing.row);
             }
             (Event::Minted(_), Next::None) => {}
-            (Event::Minted(_) | Event::Charge { .. } | Event::Escrow { .. }, _) => unreachable!("`advance` makes no such pair"),
+            (Event::Minted(_) | Event::Charge { .. } | Event::Escrow { .. }, _) => {
+                unreachable!("`advance` makes no such pair")
+            }
         }
     }
 
@@ -495,6 +498,7 @@ impl<D: Disk> Ledger<OnDisk<D>> {
 }
 
 /// The life after `event`. `None` if the event cannot follow.
+#[inline(always)]
 pub(crate) fn advance(life: &Life, event: &Event) -> Option<Next> {
     match (life, event) {
         (Life::None, Event::Minted(_)) => Some(Next::None),

@@ -93,7 +93,7 @@ impl<A: Archive> Ledger<A> {
         let key = hashes_of(record).life;
         Ok(match &record.event {
             Event::Minted(_) => Before::nothing(Life::None, None),
-            Event::Charge { id, .. } => match self.charge(key, *id, sheet)? {
+            Event::Charge { id, .. } => match self.charge(key, id, sheet)? {
                 Some(found) => Before::of(Life::Charge(Some(found.life)), found.standing),
                 None => Before::nothing(Life::Charge(None), None),
             },

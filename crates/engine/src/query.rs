@@ -283,7 +283,7 @@ impl<A: Archive> Books for At<'_, A> {
     }
 
     fn charge(&self, id: ChargeId) -> Result<Option<(Charge, OwnerId)>, Refusal> {
-        let found = self.ledger.charge(KeyHash::of_charge(id), id, self.sheet)?;
+        let found = self.ledger.charge(KeyHash::of_charge(id), &id, self.sheet)?;
         Ok(found.map(|found| (found.life, self.ledger.book.owner_name(found.standing.row))))
     }
 
@@ -298,7 +298,7 @@ impl<A: Archive> Books for At<'_, A> {
     }
 
     fn life(&self, id: ChargeId) -> Result<Vec<Record>, Refusal> {
-        let Some(found) = self.ledger.charge(KeyHash::of_charge(id), id, self.sheet)? else {
+        let Some(found) = self.ledger.charge(KeyHash::of_charge(id), &id, self.sheet)? else {
             return Ok(Vec::new());
         };
         self.records(found.standing.last)

@@ -28,6 +28,7 @@ use crate::lone::Lone;
 use crate::query::View;
 use crate::request::{Answer, Hashes, Request};
 use crate::rounds::Company;
+use crate::submitted::Part;
 use crate::turns::{Beside, Closed, Filled, Since, Step, Turns};
 use crate::upkeep::Upkeep;
 use holdfast_domain::escrow::Escrowed;
@@ -107,9 +108,9 @@ impl Job {
 
 /// A part of a caller's batch, decided as far as `answers` go.
 pub(crate) struct Many {
-    pub(crate) requests: Vec<Request>,
-    /// Of the requests.
-    pub(crate) hashes: Vec<Hashes>,
+    pub(crate) part: Arc<Part>,
+    /// The first of the part that is the workers' to decide.
+    pub(crate) first: usize,
     pub(crate) answers: Vec<Answer>,
     pub(crate) reply: oneshot::Sender<Vec<Answer>>,
 }
@@ -236,18 +237,19 @@ impl<D: Disk> Shared<D> {
                 }
                 Job::Ring => (told, done) = (told + 1, done + 1),
                 Job::Many(mut many) => {
-                    while let decided = many.answers.len()
-                        && let Some((request, hashes)) = many.requests.get(decided).zip(many.hashes.get(decided))
+                    let (requests, hashes) = (&many.part.requests, many.part.hashes());
+                    while let at = many.first + many.answers.len()
+                        && let Some((request, hash)) = requests.get(at).zip(hashes.get(at))
                         && batch.has_room()
                         && told < TURN
                     {
-                        if decided.is_multiple_of(AHEAD) {
-                            ledger.approach(many.hashes.iter().skip(decided).take(AHEAD));
+                        if at.is_multiple_of(AHEAD) {
+                            ledger.approach(hashes.iter().skip(at).take(AHEAD));
                         }
-                        ledger.decide_into(request, hashes, now, (batch, &mut many.answers));
+                        ledger.decide_into(request, hash, now, (batch, &mut many.answers));
                         (told, done) = (told + 1, done + 1);
                     }
-                    if many.answers.len() < many.hashes.len() {
+                    if many.first + many.answers.len() < hashes.len() {
                         jobs.push_front(Job::Many(many));
                         break;
                     }
@@ -295,10 +297,11 @@ impl<D: Disk> Shared<D> {
 
     /// Decides a part of a caller's batch on the caller's own thread, and says how many: all of them, unless there is no room. What
     /// they did is in the open batch; the answers may be told once a [`Told`] that is enqueued after this says that it is durable.
-    pub(crate) fn decide_here(&self, requests: &[Request], hashes: &[Hashes], answers: &mut Vec<Answer>) -> usize {
+    pub(crate) fn decide_here(&self, part: &Part, answers: &mut Vec<Answer>) -> usize {
         if self.upkeep.must_wait() {
             return 0;
         }
+        let (requests, hashes) = (&part.requests, part.hashes());
         let mut desk = lock(&self.desk);
         desk.ledger.durable(self.upkeep.durable().location);
         let now = self.clock.now();

@@ -13,7 +13,7 @@ pub const SEGMENT_BYTES: u32 = 64 * 1_024 * 1_024;
 /// The least that a segment may be.
 pub(crate) const SEGMENT_BYTES_MIN: u32 = 64 * 1_024;
 /// Zeros are written and synced in pieces of this size, so that filling a file ahead does not hold up a commit.
-const ZEROS_BYTES: usize = 1_024 * 1_024;
+const ZEROS_BYTES: usize = 256 * 1_024;
 
 /// How a journal is laid out.
 #[derive(Debug, Clone, Copy)]
