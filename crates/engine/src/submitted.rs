@@ -87,11 +87,14 @@ impl<D: Disk> Shared<D> {
                     let _unhelped = next.as_ref().map(|next| ahead.send(Arc::clone(next)));
                     batch.take(part);
                 }
+                // Before the helper is waited for: the disk has something to do meanwhile.
+                batch.end();
             });
         } else {
             while let Some(part) = batch.part(&mut requests) {
                 batch.take(part);
             }
+            batch.end();
         }
         Ok(batch.submitted)
     }
@@ -111,12 +114,9 @@ impl<D: Disk> Batch<'_, D> {
         if self.is_own {
             decided = self.shared.decide_here(&part, &mut self.submitted.answers);
             self.uncalled += decided;
-            if decided < part.requests.len() || self.left == 0 {
-                self.is_own = false;
-                let (sender, durable) = oneshot::channel();
-                self.call(Some(sender));
-                self.submitted.durable = Some(durable);
-            } else if self.uncalled >= TURN.min(self.left) {
+            if decided < part.requests.len() {
+                self.call_for_last();
+            } else if self.left > 0 && self.uncalled >= TURN.min(self.left) {
                 self.call(None);
             }
         }
@@ -128,7 +128,25 @@ impl<D: Disk> Batch<'_, D> {
         }
     }
 
-    /// Has the workers write what the caller has decided, and the caller told when it is durable.
+    /// There are no more. What was said to come and did not is not waited for.
+    fn end(&mut self) {
+        self.uncalled += self.left;
+        if self.is_own && self.uncalled > 0 {
+            self.call_for_last();
+        } else if self.uncalled > 0 {
+            self.call(None);
+        }
+    }
+
+    /// Has the caller told when all that it has decided is durable, which is all that it decides.
+    fn call_for_last(&mut self) {
+        let (sender, durable) = oneshot::channel();
+        self.is_own = false;
+        self.call(Some(sender));
+        self.submitted.durable = Some(durable);
+    }
+
+    /// Has the workers write what the caller has decided, and tells them whom to tell.
     fn call(&mut self, durable: Option<oneshot::Sender<()>>) {
         let requests = std::mem::take(&mut self.uncalled);
         self.shared.turns.enqueue(Job::Told(Told { requests, durable }));

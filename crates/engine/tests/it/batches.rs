@@ -39,6 +39,45 @@ fn a_batch_is_told_when_all_of_it_is_durable() {
     engine.stop().unwrap();
 }
 
+/// Says that more will come than does.
+struct Boast(std::vec::IntoIter<Request>, usize);
+
+impl Iterator for Boast {
+    type Item = Request;
+    fn next(&mut self) -> Option<Request> {
+        self.0.next()
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.1, Some(self.1))
+    }
+}
+
+impl ExactSizeIterator for Boast {}
+
+#[test]
+fn a_batch_that_is_shorter_than_it_said_is_durable_and_keeps_nobody_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let gate = Arc::new(Gate::default());
+    let engine = start(directory.path(), &gate);
+    let _credited = engine.submit_blocking(mint("m", "alice", "10000")).unwrap();
+    for (given, said) in [(0, 10), (3, 10), (256, 5_000), (2_500, 8_190)] {
+        gate.shut();
+        std::thread::scope(|scope| {
+            let boast = Boast(reserves(&format!("r{given}"), given).into_iter(), said);
+            let batch = scope.spawn(|| engine.submit_batch_blocking(boast).unwrap());
+            while given > 0 && gate.hanging.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(given == 0 || !batch.is_finished(), "nothing of it is on the disk");
+            gate.open();
+            assert_eq!(batch.join().unwrap().len(), given);
+        });
+        // Nothing is left in the count of those who wait, or a batch would sooner or later be refused.
+        assert_eq!(engine.submit_batch_blocking(commits(&format!("r{given}"), given)).unwrap().len(), given);
+    }
+    engine.stop().unwrap();
+}
+
 #[test]
 fn a_batch_of_which_most_is_refused_is_answered_whole() {
     let directory = tempfile::tempdir().unwrap();
