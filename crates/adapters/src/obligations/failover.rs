@@ -7,7 +7,8 @@
 //!   one call in `LOOK_EVERY` asks the durable store; the others go to memory at once.
 //! - **While degraded**, `claim_ready`, `repair_expired` and `next_due` are about what is in memory, so that it is delivered;
 //!   `next_due` is never further away than the next look at the durable store.
-//!   `complete` completes a lease where it was given. `get`, `replay` and `resolve` look into memory first. All that cannot be
+//!   `complete` completes a lease where it was given; if the durable store takes none of its part, that does not keep memory's from
+//!   being done. `get`, `replay` and `resolve` look into memory first. All that cannot be
 //!   known from memory alone (`count`, `oldest`, the lists, an id that is not in memory) fails instead of telling half of it.
 //! - **It answers again**: what this process put into memory is put into the durable store, which is an upsert: if the record
 //!   is there already, it stays as it is, so that nobody else's is changed; then it is taken out of memory. No other record
@@ -181,7 +182,12 @@ impl<P: ObligationStore> ObligationStore for Failover<P> {
         if rest.is_empty() {
             return Ok(answers);
         }
-        let mut durable = self.ask(self.durable.complete(&rest)).await?.into_iter();
+        let mut durable = match self.ask(self.durable.complete(&rest)).await {
+            Ok(answers) => answers.into_iter(),
+            // What memory has done is done, and the journal must learn of it. The leases of the others run out, and they are told again.
+            Err(_) if rest.len() < completed.len() => return Ok(answers),
+            Err(failed) => return Err(failed),
+        };
         for answer in answers.iter_mut().filter(|answer| answer.is_err()) {
             *answer = durable.next().unwrap_or(Err(LeaseLost));
         }

@@ -7,7 +7,7 @@ use crate::redis_world::{
 use holdfast_adapters::SystemClock;
 use holdfast_adapters::obligations::{Failover, Notice, RedisStore, line};
 use holdfast_domain::Timestamp;
-use holdfast_engine::obligations::{Count, Durable, ObligationStore, Outcome};
+use holdfast_engine::obligations::{Count, Durable, LeaseLost, ObligationStore, Outcome};
 use holdfast_simulator::servers::{Mode, RedisServer};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -68,6 +68,25 @@ async fn a_server_killed_with_its_log_on_has_everything_after_its_start() {
     }
     // 20 that nobody had, 5 that were tried, 10 replayed; 4 are leased still.
     assert_eq!(deliver_all(&store).await.len(), 35);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_delivered_from_memory_is_done_though_the_server_cannot_be_told_of_the_others() {
+    let (_dir, mut server) = started(&["--appendfsync", "always"]);
+    let (store, _told) = with_memory(&server);
+    store.put(&[obligation(1)]).await.unwrap();
+    let there = store.claim_ready(worker("a"), 1, LONG).await.unwrap().remove(0);
+    server.kill();
+    store.put(&[obligation(2)]).await.unwrap();
+    let here = store.claim_ready(worker("a"), 1, LONG).await.unwrap().remove(0);
+    assert_eq!(here.obligation, obligation(2));
+    let (there, here) = ((there.lease, Outcome::Delivered), (here.lease, Outcome::Delivered));
+    assert!(store.complete(std::slice::from_ref(&there)).await.is_err(), "whoever has nothing else asks again later");
+    assert_eq!(store.complete(&[there.clone(), here]).await.unwrap(), [Err(LeaseLost), Ok(())]);
+    server.start_again().unwrap();
+    wait_until_whole(&store).await;
+    assert_eq!(store.count().await.unwrap(), Count { pending: 1, dead: 0 });
+    assert_eq!(store.complete(&[there]).await.unwrap(), [Ok(())], "its lease has not run out, and it is not lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]
