@@ -32,6 +32,28 @@ async fn d1_a_commit_whose_answer_is_lost_is_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d1_what_comes_to_the_database_after_it_was_given_up_is_not_admitted_any_more() {
+    let world = World::new().await;
+    let proxy = Proxy::to(&world.server).await;
+    let (there, here) = (world.node().await, world.node_with(&proxy.url(), 1, Arc::default()).await);
+    // Its second round is decided on what the node knows, and is one statement without locks before it.
+    proxy.cut_next(&[Cut::Late(2)]);
+    done(&here, mint("alice", 100, "m1")).await;
+    done(&there, mint("bob", 100, "m2")).await;
+    done(&there, reserve("bob", "c1", 5)).await;
+    // When it asks again it hears of bob's charge, and moves nothing of alice's.
+    assert_ne!(code(&here.submit(reserve("alice", "c1", 30)).await), "done");
+    assert_eq!((proxy.cuts(), here.health().in_doubt), ((1, 1), 1));
+    // So the fence is the first thing that is in the way of what comes now; the second would be the charge (23505).
+    let said = proxy.let_through_late().await;
+    assert!(said.contains("P7101") && said.contains("an owner has moved on"), "{said}");
+    assert_eq!(world.number("SELECT count(*) FROM holdfast.ledger_entries").await, 3);
+    done(&here, reserve("alice", "c2", 30)).await;
+    assert_eq!((available(&here, "alice").await, available(&here, "bob").await), (70, 95));
+    checker::check(&world.admin).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d1_a_commit_that_was_lost_is_not_taken_for_another_that_got_its_place_after_a_crash() {
     let world = World::new().await;
     let proxy = Proxy::to(&world.server).await;
@@ -80,9 +102,10 @@ async fn d1_a_commit_in_doubt_is_found_out_even_if_the_database_refuses_for_a_wh
     while node.health().waiting < 2 {
         tokio::task::yield_now().await;
     }
+    // The first one's commit has passed already, and waits for carol.
+    proxy.hold();
     carol.batch_execute("COMMIT").await.unwrap();
     assert_eq!(code(&first.await.unwrap()), "done");
-    proxy.hold();
     alice.batch_execute("COMMIT").await.unwrap();
     proxy.holds(1).await;
     let may = "EXECUTE ON FUNCTION holdfast.ledger_open(text[], text[], text[], text[], text[], bigint[])";

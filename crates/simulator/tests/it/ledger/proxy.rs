@@ -33,6 +33,16 @@ pub(crate) enum Cut {
     AfterCommit(usize),
     /// When this COMMIT has been done and answered: the answer does not come through.
     AnswerOfCommit(usize),
+    /// Instead of passing this COMMIT on, which comes through later, when its client has long gone.
+    Late(usize),
+}
+
+/// How a connection ended.
+enum Ended {
+    ByThem,
+    Cut,
+    /// It was cut, and this is still to come through.
+    Late(Vec<u8>, OwnedWriteHalf),
 }
 
 /// What connections meet.
@@ -52,6 +62,9 @@ struct Plan {
     is_held: watch::Sender<bool>,
     /// How many wait.
     held: watch::Sender<usize>,
+    /// Whether what is late may come through, and what the server said to it.
+    is_late_through: watch::Sender<bool>,
+    said_to_late: watch::Sender<Option<String>>,
 }
 
 impl Proxy {
@@ -65,6 +78,8 @@ impl Proxy {
             commits_cut: AtomicUsize::new(0),
             is_held: watch::Sender::new(false),
             held: watch::Sender::new(0),
+            is_late_through: watch::Sender::new(false),
+            said_to_late: watch::Sender::new(None),
         });
         let port = listener.local_addr().unwrap().port();
         let met = Arc::clone(&plan);
@@ -112,6 +127,13 @@ impl Proxy {
         self.plan.is_held.send_replace(false);
     }
 
+    /// Lets what is late come through, and gives what the server said to it.
+    pub(crate) async fn let_through_late(&self) -> String {
+        self.plan.is_late_through.send_replace(true);
+        let mut said = self.plan.said_to_late.subscribe();
+        said.wait_for(Option::is_some).await.unwrap().clone().unwrap()
+    }
+
     /// Returns when so many COMMITs wait.
     pub(crate) async fn holds(&self, count: usize) {
         self.plan.held.subscribe().wait_for(|held| *held >= count).await.unwrap();
@@ -149,27 +171,38 @@ impl Plan {
 async fn pass(client: TcpStream, plan: Arc<Plan>, cut: Cut) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", plan.server)).await else { return };
     let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
+    let (mut from_server, to_server) = server.into_split();
     let commits = watch::Sender::new(0);
-    let was_cut = tokio::select! {
-        was_cut = asking(from_client, to_server, &plan, cut, &commits) => was_cut,
-        was_cut = answering(from_server, to_client, cut, &commits) => was_cut,
+    let ended = tokio::select! {
+        ended = asking(from_client, to_server, &plan, cut, &commits) => ended,
+        ended = answering(&mut from_server, to_client, cut, &commits) => ended,
     };
-    if was_cut {
-        let at_commit = matches!(cut, Cut::BeforeCommit(_) | Cut::AfterCommit(_) | Cut::AnswerOfCommit(_));
+    if !matches!(ended, Ended::ByThem) {
+        let at_commit = !matches!(cut, Cut::Never | Cut::Asked(_) | Cut::Answered(_));
         plan.commits_cut.fetch_add(usize::from(at_commit), Ordering::SeqCst);
         plan.cuts.fetch_add(1, Ordering::SeqCst);
     }
+    if let Ended::Late(late, mut to_server) = ended {
+        plan.is_late_through.subscribe().wait_for(|is_through| *is_through).await.unwrap();
+        to_server.write_all(&late).await.unwrap();
+        let (mut said, mut piece) = (Vec::new(), vec![0; 65_536]);
+        while !said.ends_with(&READY) {
+            let length = from_server.read(&mut piece).await.unwrap();
+            assert!(length > 0, "the server has something to say to it");
+            said.extend_from_slice(&piece[..length]);
+        }
+        plan.said_to_late.send_replace(Some(String::from_utf8_lossy(&said).into_owned()));
+    }
 }
 
-/// What the client says; whether it was cut.
+/// What the client says.
 async fn asking(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     plan: &Plan,
     cut: Cut,
     commits: &watch::Sender<usize>,
-) -> bool {
+) -> Ended {
     let (mut piece, mut passed, mut has_begun) = (vec![0; 65_536], 0, false);
     while let Ok(length @ 1..) = from.read(&mut piece).await {
         let says = |what: &[u8]| piece[..length].windows(what.len()).any(|part| part == what);
@@ -181,41 +214,49 @@ async fn asking(
             commits.send_modify(|count| *count += 1);
         }
         if cut == Cut::BeforeCommit(*commits.borrow()) {
-            return true;
+            return Ended::Cut;
+        }
+        if cut == Cut::Late(*commits.borrow()) {
+            return Ended::Late(piece[..length].to_vec(), to);
         }
         passed += length;
         if matches!(cut, Cut::Asked(most) if passed > most) {
             let _gone = to.write_all(&piece[..length / 2]).await;
-            return true;
+            return Ended::Cut;
         }
         if to.write_all(&piece[..length]).await.is_err() {
-            return false;
+            return Ended::ByThem;
         }
         if cut == Cut::AfterCommit(*commits.borrow()) {
-            return true;
+            return Ended::Cut;
         }
     }
-    false
+    Ended::ByThem
 }
 
-/// What the server says; whether it was cut.
-async fn answering(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, cut: Cut, commits: &watch::Sender<usize>) -> bool {
+/// What the server says.
+async fn answering(
+    from: &mut OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    cut: Cut,
+    commits: &watch::Sender<usize>,
+) -> Ended {
     let (mut piece, mut passed) = (vec![0; 65_536], 0);
     while let Ok(length @ 1..) = from.read(&mut piece).await {
         if cut == Cut::AnswerOfCommit(*commits.borrow()) {
             if piece[..length].ends_with(&READY) {
-                return true;
+                return Ended::Cut;
             }
             continue;
         }
         passed += length;
         if matches!(cut, Cut::Answered(most) if passed > most) {
             let _gone = to.write_all(&piece[..length / 2]).await;
-            return true;
+            return Ended::Cut;
         }
         if to.write_all(&piece[..length]).await.is_err() {
-            return false;
+            return Ended::ByThem;
         }
     }
-    false
+    Ended::ByThem
 }
