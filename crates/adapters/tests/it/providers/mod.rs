@@ -1,5 +1,6 @@
 //! Providers from outside: over real sockets against a server that does as it is told, and the echo model.
 
+mod connections;
 mod echo;
 mod pools;
 mod server;

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// What to do on a connection, one after the other; then it is closed.
+/// What to do on a connection, one after the other; then it is closed, unless it is said to stay open.
 #[derive(Clone)]
 pub(crate) enum Act {
     /// Send these bytes at once.
@@ -14,6 +14,8 @@ pub(crate) enum Act {
     Trickle(String),
     /// Wait until the client goes away, then tell it.
     AwaitClose(Arc<Notify>),
+    /// Take another request on the same connection.
+    StayOpen,
 }
 
 /// A request as it came.
@@ -21,6 +23,8 @@ pub(crate) enum Act {
 pub(crate) struct Seen {
     pub(crate) head: String,
     pub(crate) body: serde_json::Value,
+    /// The number of the connection that it came on.
+    pub(crate) connection: usize,
 }
 
 pub(crate) struct Server {
@@ -56,9 +60,10 @@ impl Server {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let remembered = Arc::clone(&seen);
         tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
+            for connection in 0.. {
+                let Ok((socket, _)) = listener.accept().await else { break };
                 let (scripts, seen) = (scripts.clone(), Arc::clone(&remembered));
-                tokio::spawn(async move { serve(socket, &scripts, &seen).await });
+                tokio::spawn(async move { serve(socket, connection, &scripts, &seen).await });
             }
         });
         Self { url, seen }
@@ -69,34 +74,45 @@ impl Server {
     }
 }
 
-async fn serve(mut socket: TcpStream, scripts: &[Vec<Act>], seen: &Mutex<Vec<Seen>>) -> Option<()> {
-    let request = receive(&mut socket).await?;
-    let number = {
-        let mut seen = seen.lock().unwrap();
-        seen.push(request);
-        seen.len() - 1
-    };
-    let script = scripts.get(number).or(scripts.last())?;
-    for act in script {
-        match act {
-            Act::Send(bytes) => socket.write_all(bytes.as_bytes()).await.ok()?,
-            Act::Trickle(bytes) => {
-                socket.set_nodelay(true).ok()?;
-                for byte in bytes.as_bytes() {
-                    socket.write_all(&[*byte]).await.ok()?;
-                    tokio::task::yield_now().await;
-                }
-            }
-            Act::AwaitClose(closed) => {
-                while !matches!(socket.read(&mut [0; 64]).await, Ok(0) | Err(_)) {}
-                closed.notify_one();
-            }
+async fn serve(mut socket: TcpStream, connection: usize, scripts: &[Vec<Act>], seen: &Mutex<Vec<Seen>>) -> Option<()> {
+    while let Some((head, body)) = receive(&mut socket).await {
+        let number = {
+            let mut seen = seen.lock().unwrap();
+            seen.push(Seen { head, body, connection });
+            seen.len() - 1
+        };
+        let script = scripts.get(number).or(scripts.last())?;
+        for act in script {
+            play(act, &mut socket).await?;
+        }
+        if !matches!(script.last(), Some(Act::StayOpen)) {
+            return socket.shutdown().await.ok();
         }
     }
-    socket.shutdown().await.ok()
+    None
 }
 
-async fn receive(socket: &mut TcpStream) -> Option<Seen> {
+async fn play(act: &Act, socket: &mut TcpStream) -> Option<()> {
+    match act {
+        Act::Send(bytes) => socket.write_all(bytes.as_bytes()).await.ok()?,
+        Act::Trickle(bytes) => {
+            socket.set_nodelay(true).ok()?;
+            for byte in bytes.as_bytes() {
+                socket.write_all(&[*byte]).await.ok()?;
+                tokio::task::yield_now().await;
+            }
+        }
+        Act::AwaitClose(closed) => {
+            while !matches!(socket.read(&mut [0; 64]).await, Ok(0) | Err(_)) {}
+            closed.notify_one();
+        }
+        Act::StayOpen => {}
+    }
+    Some(())
+}
+
+/// The head of a request, in small letters, and its body.
+async fn receive(socket: &mut TcpStream) -> Option<(String, serde_json::Value)> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -113,5 +129,5 @@ async fn receive(socket: &mut TcpStream) -> Option<Seen> {
             return None;
         }
     }
-    Some(Seen { head, body: serde_json::from_slice(&bytes[end..]).ok()? })
+    Some((head, serde_json::from_slice(&bytes[end..]).ok()?))
 }
