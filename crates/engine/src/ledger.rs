@@ -12,10 +12,10 @@ use crate::archive::{Archive, OnDisk, Sheet};
 use crate::book::{Book, Budgeted, FrozenBook, Standing};
 use crate::error::Refusal;
 use crate::keys::{Job, KeyHash, Keys};
+use crate::life::{Before, Found, Life, Next, advance, state_of};
 use crate::record::{Draft, Record};
 use crate::records::Records;
 use crate::request::{Answer, Command, Hashes, LifeState, Outcome, Receipt, Request};
-use crate::table::Row;
 use holdfast_domain::charge::{self, Charge, Context, Reserve};
 use holdfast_domain::escrow::{self, Escrow, Ruling};
 use holdfast_domain::{ChargeId, CreditUnit, Day, EscrowId, Event, Key, Label, Place, Timestamp};
@@ -59,48 +59,6 @@ enum Told {
     Written,
     /// By an earlier one's.
     Known(Outcome),
-}
-
-/// The charge or escrow that an entry moves on.
-pub(crate) enum Life {
-    None,
-    Charge(Option<Charge>),
-    Escrow(Option<Escrow>),
-}
-
-/// A life as it stands before an entry.
-pub(crate) struct Before {
-    pub(crate) life: Life,
-    /// Its newest record.
-    pub(crate) last: Option<Location>,
-    /// The owner's row; `None` for a new owner.
-    pub(crate) row: Option<Row>,
-    pub(crate) budgeted: Budgeted,
-}
-
-impl Before {
-    /// Before an entry that begins a life, or has none.
-    pub(crate) const fn nothing(life: Life, row: Option<Row>) -> Self {
-        Self { life, last: None, row, budgeted: Budgeted::NONE }
-    }
-
-    pub(crate) const fn of(life: Life, standing: Standing) -> Self {
-        let Standing { last, row, budgeted } = standing;
-        Self { life, last: Some(last), row: Some(row), budgeted }
-    }
-}
-
-/// A charge or escrow that was found, open or closed.
-pub(crate) struct Found<L> {
-    pub(crate) life: L,
-    pub(crate) standing: Standing,
-}
-
-/// The life after an entry.
-pub(crate) enum Next {
-    None,
-    Charge(Charge),
-    Escrow(Escrow),
 }
 
 impl<A: Archive> Ledger<A> {
@@ -494,27 +452,5 @@ impl<D: Disk> Ledger<OnDisk<D>> {
     /// The next piece of upkeep of the key index.
     pub(crate) fn keys_job(&self, durable: u64) -> Option<Job<D::File>> {
         self.archive.keys.job(durable)
-    }
-}
-
-/// The life after `event`. `None` if the event cannot follow.
-#[inline(always)]
-pub(crate) fn advance(life: &Life, event: &Event) -> Option<Next> {
-    match (life, event) {
-        (Life::None, Event::Minted(_)) => Some(Next::None),
-        (Life::Charge(before), Event::Charge { event, .. }) => Charge::apply(*before, event).ok().map(Next::Charge),
-        (Life::Escrow(before), Event::Escrow { event, .. }) => Escrow::apply(*before, event).ok().map(Next::Escrow),
-        (
-            Life::None | Life::Charge(_) | Life::Escrow(_),
-            Event::Minted(_) | Event::Charge { .. } | Event::Escrow { .. },
-        ) => None,
-    }
-}
-
-pub(crate) const fn state_of(next: &Next) -> LifeState {
-    match next {
-        Next::None => LifeState::None,
-        Next::Charge(charge) => LifeState::Charge(charge.state()),
-        Next::Escrow(escrow) => LifeState::Escrow(escrow.state()),
     }
 }

@@ -16,6 +16,7 @@ mod expiry;
 mod keys;
 mod ledger;
 mod lent;
+mod life;
 mod lone;
 pub mod moving;
 pub mod obligations;

@@ -10,7 +10,8 @@
 use crate::archive::{Archive, OnDisk, Sheet};
 use crate::book::Standing;
 use crate::error::Refusal;
-use crate::ledger::{Before, Ledger, Life, advance, state_of};
+use crate::ledger::Ledger;
+use crate::life::{Before, Life, advance, state_of};
 use crate::part::{Part, Wanted};
 use crate::record::{Draft, Link, Record};
 use crate::replay::{Corrupt, hashes_of};
