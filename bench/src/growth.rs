@@ -1,6 +1,7 @@
-//! `bench growth`: what a long history costs. Ten million settled reservations over a million accounts, then the same
-//! measurements again: speed, memory, start-up, rebuild and disk, each beside its figure at the empty start. The same history
-//! is then made through a server, to see the memory of that process alone.
+//! `bench growth`: what a long history costs. Ten million settled reservations over a million accounts, then memory, disk, start-up,
+//! rebuild, a minute at full load, and at last speed: books with all that history and books with the same accounts and none
+//! take short turns, so that a noisy second of the machine hits them alike. The same history is then made through a
+//! server, to see the memory of that process alone.
 
 pub mod served;
 
@@ -43,6 +44,8 @@ const fn size(pace: Pace) -> Size {
 /// Callers at once while speed is measured, one operation each.
 const MANY: Case = Case { callers: 1_024, batch: 1 };
 pub(crate) const FUNDS: u64 = 1_000_000_000;
+/// How many turns the books with a history and those without take.
+const TURNS: u32 = 10;
 /// The lag that counts as keeping up: a second's worth.
 const KEEPING_UP: u64 = 200_000;
 
@@ -66,15 +69,9 @@ fn in_process(size: &Size, plan: &mut Plan, page: &mut Page<'_>) -> Result<(), B
     let dir = plan.sandbox.fresh(NAME)?;
     let running = Running::start(&dir, Policy::STANDARD)?;
     running.fund(size.accounts, FUNDS)?;
-    running.catch_up()?;
-    let empty = speed(&running, plan)?;
-    page.measured("empty start", &empty.measured);
     fill(&running, size, plan)?;
     running.catch_up()?;
     page.number("after history", "resident memory", resident_mb()?, "MB");
-    let grown = speed(&running, plan)?;
-    page.measured("after history", &grown.measured);
-    page.number("after history", "speed against the empty start", ratio(&grown, &empty), "×");
     fill(&running, &Size { pairs: size.pairs / 10, ..*size }, plan)?;
     running.catch_up()?;
     page.number("a tenth more history", "resident memory", resident_mb()?, "MB");
@@ -82,9 +79,37 @@ fn in_process(size: &Size, plan: &mut Plan, page: &mut Page<'_>) -> Result<(), B
     running.stop()?;
     disk_use(&dir, pairs as f64, page)?;
     starts(&dir, page)?;
+    let turn = plan.duration / 5;
     plan.duration = size.sustained;
     sustained(&dir, plan, page)?;
+    (plan.warm_up, plan.duration) = (turn / 2, turn);
+    speeds(&dir, size, plan, page)?;
     plan.sandbox.discard(NAME);
+    Ok(())
+}
+
+/// The speed of the books at `dir`, which have a history by now, and that of empty ones, in turns.
+fn speeds(dir: &Path, size: &Size, plan: &Plan, page: &mut Page<'_>) -> Result<(), BenchError> {
+    const EMPTY: &str = "growth-empty";
+    let grown = Running::start(dir, Policy::STANDARD)?;
+    let empty = Running::start(&plan.sandbox.fresh(EMPTY)?, Policy::STANDARD)?;
+    empty.fund(size.accounts, FUNDS)?;
+    let mut done = [Driven::default(), Driven::default()];
+    for _ in 0..TURNS {
+        for (running, done) in [&empty, &grown].into_iter().zip(&mut done) {
+            done.add_turn(speed(running, plan)?);
+            // What follows the journal is not left to run beside the other's turn.
+            running.catch_up()?;
+        }
+    }
+    let [empty_measured, grown_measured] = done.map(|done| done.measured());
+    page.measured("empty start", &empty_measured);
+    page.measured("after history", &grown_measured);
+    let ratio = grown_measured.pairs_per_second / empty_measured.pairs_per_second;
+    page.number("after history", "speed against the empty start", ratio, "×");
+    empty.stop()?;
+    grown.stop()?;
+    plan.sandbox.discard(EMPTY);
     Ok(())
 }
 
@@ -105,10 +130,6 @@ impl Page<'_> {
         self.number(case, "p50", measured.p50.as_secs_f64() * 1e3, "ms");
         self.number(case, "p99", measured.p99.as_secs_f64() * 1e3, "ms");
     }
-}
-
-fn ratio(grown: &Driven, empty: &Driven) -> f64 {
-    grown.measured.pairs_per_second / empty.measured.pairs_per_second
 }
 
 /// Pairs a second by many callers at once, with ids that no other run uses.
@@ -193,7 +214,7 @@ fn sustained(dir: &Path, plan: &Plan, page: &mut Page<'_>) -> Result<(), BenchEr
     let callers = (0..MANY.callers).map(|_| Direct::starting(&running.engine, first)).collect();
     let driven = runtime()?.block_on(drive(callers, MANY, plan))?;
     let health = running.engine.health();
-    page.measured("sustained", &driven.measured);
+    page.measured("sustained", &driven.measured());
     page.number("sustained", "duration", plan.duration.as_secs_f64(), "s");
     page.number("sustained", "read model behind at the end", (health.durable - health.applied) as f64, "entries");
     page.number("sustained", "resident memory", resident_mb()?, "MB");

@@ -66,7 +66,7 @@ pub struct Measured {
 impl Measured {
     /// The figures of `pairs` done in `elapsed`.
     #[must_use]
-    pub fn new(pairs: u64, elapsed: Duration, latencies: Latencies) -> Self {
+    pub fn new(pairs: u64, elapsed: Duration, latencies: &Latencies) -> Self {
         let (p50, p99) = latencies.p50_and_p99();
         Self { pairs_per_second: pairs as f64 / elapsed.as_secs_f64(), p50, p99 }
     }

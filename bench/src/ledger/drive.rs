@@ -29,12 +29,16 @@ pub trait Caller: Send + 'static {
 }
 
 /// What a drive found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Driven {
-    /// For the report.
-    pub measured: Measured,
+    /// Pairs acknowledged.
+    pub pairs: u64,
     /// What was committed, warm-up included: the subject's books must say the same.
     pub spent: u64,
+    /// From the common start to the last answer.
+    pub elapsed: Duration,
+    /// Of every operation.
+    pub latencies: Latencies,
 }
 
 /// What the books must say after a drive.
@@ -47,6 +51,27 @@ pub struct Books {
 }
 
 impl Driven {
+    /// For the report.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        Measured::new(self.pairs, self.elapsed, &self.latencies)
+    }
+
+    /// Adds what was found in another turn of the same subject.
+    pub fn add_turn(&mut self, turn: Self) {
+        let elapsed = self.elapsed + turn.elapsed;
+        self.add_caller(turn);
+        self.elapsed = elapsed;
+    }
+
+    /// Adds what another caller did at the same time.
+    fn add_caller(&mut self, other: Self) {
+        self.pairs += other.pairs;
+        self.spent += other.spent;
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.latencies.merge(other.latencies);
+    }
+
     /// The measured figures, if `found` is what the work amounts to with no hold left open.
     ///
     /// # Errors
@@ -54,7 +79,7 @@ impl Driven {
     pub fn proven_by(self, found: Books) -> Result<Measured, BenchError> {
         let expected = Books { left: PAYERS * FUNDS - self.spent, revenue: self.spent };
         if found == expected {
-            return Ok(self.measured);
+            return Ok(self.measured());
         }
         Err(BenchError::Books { expected: format!("{expected:?}"), found: format!("{found:?}") })
     }
@@ -82,7 +107,7 @@ pub async fn drive<C: Caller>(callers: Vec<C>, case: Case, plan: &Plan) -> Resul
             orders: Vec::with_capacity(case.batch),
             batch: case.batch,
             stop: plan.stop.clone(),
-            tally: Tally::default(),
+            done: Driven::default(),
         };
         running.spawn(shift.run(plan.warm_up, plan.duration, Arc::clone(&barrier)));
     }
@@ -91,24 +116,12 @@ pub async fn drive<C: Caller>(callers: Vec<C>, case: Case, plan: &Plan) -> Resul
     tokio::time::timeout(after, gather(running)).await.map_err(|_| BenchError::Hung { after })?
 }
 
-async fn gather(mut running: JoinSet<Result<Tally, BenchError>>) -> Result<Driven, BenchError> {
-    let mut total = Tally::default();
+async fn gather(mut running: JoinSet<Result<Driven, BenchError>>) -> Result<Driven, BenchError> {
+    let mut total = Driven::default();
     while let Some(ended) = running.join_next().await {
-        let tally = ended.map_err(|error| BenchError::NotApplied(error.to_string()))??;
-        total.pairs += tally.pairs;
-        total.spent += tally.spent;
-        total.elapsed = total.elapsed.max(tally.elapsed);
-        total.latencies.merge(tally.latencies);
+        total.add_caller(ended.map_err(|error| BenchError::NotApplied(error.to_string()))??);
     }
-    Ok(Driven { measured: Measured::new(total.pairs, total.elapsed, total.latencies), spent: total.spent })
-}
-
-#[derive(Debug, Default)]
-struct Tally {
-    pairs: u64,
-    spent: u64,
-    elapsed: Duration,
-    latencies: Latencies,
+    Ok(total)
 }
 
 struct Shift<C> {
@@ -117,16 +130,16 @@ struct Shift<C> {
     orders: Vec<Order>,
     batch: usize,
     stop: Stop,
-    tally: Tally,
+    done: Driven,
 }
 
 impl<C: Caller> Shift<C> {
-    async fn run(mut self, warm_up: Duration, duration: Duration, barrier: Arc<Barrier>) -> Result<Tally, BenchError> {
+    async fn run(mut self, warm_up: Duration, duration: Duration, barrier: Arc<Barrier>) -> Result<Driven, BenchError> {
         self.work_for(warm_up).await?;
-        self.tally = Tally { spent: self.tally.spent, ..Tally::default() };
+        self.done = Driven { spent: self.done.spent, ..Driven::default() };
         barrier.wait().await;
-        self.tally.elapsed = self.work_for(duration).await?;
-        Ok(self.tally)
+        self.done.elapsed = self.work_for(duration).await?;
+        Ok(self.done)
     }
 
     /// At least one pair, so that even the slowest has a figure.
@@ -147,10 +160,10 @@ impl<C: Caller> Shift<C> {
         self.caller.reserve(&self.orders).await?;
         let reserved = Instant::now();
         self.caller.commit(&self.orders).await?;
-        self.tally.latencies.record(reserved - began);
-        self.tally.latencies.record(reserved.elapsed());
-        self.tally.pairs += self.orders.len() as u64;
-        self.tally.spent += self.orders.iter().map(|order| order.actual).sum::<u64>();
+        self.done.latencies.record(reserved - began);
+        self.done.latencies.record(reserved.elapsed());
+        self.done.pairs += self.orders.len() as u64;
+        self.done.spent += self.orders.iter().map(|order| order.actual).sum::<u64>();
         Ok(())
     }
 }

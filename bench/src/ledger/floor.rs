@@ -32,7 +32,7 @@ pub fn measure(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchErro
     }
     let Bare { latencies, elapsed, .. } = bare(case.batch, dir, plan)?;
     let pairs = latencies.len() / 2 * case.batch;
-    Ok(Outcome::Measured(Measured::new(pairs as u64, elapsed, latencies)))
+    Ok(Outcome::Measured(Measured::new(pairs as u64, elapsed, &latencies)))
 }
 
 /// What the bare loop did.

@@ -35,6 +35,11 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Makes everything written so far durable. A failure is final: see finding 3 of fsync semantics, where the second
     /// call on the same file succeeds and the data is gone.
     fn sync(&self) -> io::Result<()>;
+    /// Writes all of `bytes` at `position` and makes them durable, and nothing else that was written. A failure is as final.
+    fn write_durably_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.write_at(bytes, position)?;
+        self.sync()
+    }
     /// The length of the file.
     fn length(&self) -> io::Result<u64>;
 }

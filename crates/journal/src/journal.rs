@@ -117,21 +117,24 @@ impl<D: Disk> Journal<D> {
         let chain = FrameHeader::seal(&mut batch.frame, batch.first_offset, batch.count, &self.end.chain);
         failpoint::pass("journal.before_write");
         self.write(&batch.frame, u64::from(batch.start.byte))?;
-        failpoint::pass("journal.after_write");
-        self.file.sync()?;
         failpoint::pass("journal.after_sync");
         let Cursor { location, next_offset, .. } = batch.end();
         self.end = End { location, next_offset, chain };
         Ok(self.end)
     }
 
+    /// Writes a frame durably. Where a test wants the process dead with half of it written, or all of it and nothing synced, it is.
     fn write(&self, frame: &[u8], at: u64) -> io::Result<()> {
         if failpoint::is_due("journal.mid_write") {
             let half = frame.get(..frame.len().div_euclid(2)).unwrap_or_default();
             self.file.write_at(half, at)?;
         }
         failpoint::pass("journal.mid_write");
-        self.file.write_at(frame, at)
+        if failpoint::is_due("journal.after_write") {
+            self.file.write_at(frame, at)?;
+        }
+        failpoint::pass("journal.after_write");
+        self.file.write_durably_at(frame, at)
     }
 
     /// Begins the next segment. The frame before it is durable, so its header can name that frame's hash.

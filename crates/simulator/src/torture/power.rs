@@ -143,7 +143,10 @@ fn planted(context: &Context, limits: &Limits, rng: &mut Rng, tally: &mut Tally)
         let mut server = started.map_err(Stop::because("the server does not start"))?;
         let gathered = site.load(&mut server, &load, rng, |server| server.kill());
         site.take_in(gathered);
-        let inject = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:retval=0", "-o", "/dev/null"];
+        // A durable write in one call is refused, so that the sync of its own that takes its place can be made to do nothing.
+        let refused = "inject=pwritev2:error=EOPNOTSUPP";
+        let inject =
+            ["-e", "trace=pwritev2,fdatasync", "-e", refused, "-e", "inject=fdatasync:retval=0", "-o", "/dev/null"];
         launch.strace = Some(inject.map(str::to_owned).into());
         let started = launch.start().map_err(Stop::because("the server cannot be started under strace"))?;
         let mut server = started.map_err(Stop::because("the server does not start without syncs"))?;

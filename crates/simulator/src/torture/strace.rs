@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The calls through which the program changes what is on the disk, or opens it.
-pub(crate) const TRACED: [&str; 9] =
-    ["fdatasync", "fsync", "pwrite64", "write", "openat", "rename", "ftruncate", "unlink", "mkdir"];
+pub(crate) const TRACED: [&str; 10] =
+    ["pwritev2", "fdatasync", "fsync", "pwrite64", "write", "openat", "rename", "ftruncate", "unlink", "mkdir"];
 
 /// The tracer writes its last lines after the server's death.
 const FINISHED_WITHIN: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ impl Call {
 
     /// Whether it writes or syncs a segment of the journal.
     pub(crate) fn writes_segment(&self) -> bool {
-        ["fdatasync", "pwrite64"].contains(&self.name)
+        ["pwritev2", "fdatasync", "pwrite64"].contains(&self.name)
             && self.text.split(['<', '>']).nth(1).is_some_and(|file| file.ends_with(".seg"))
     }
 

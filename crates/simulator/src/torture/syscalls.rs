@@ -36,7 +36,7 @@ const ENOSPC: &str = "error=ENOSPC";
 fn kinds() -> Vec<Kind> {
     let with = |call: &'static str| {
         let effects: &[&'static str] = match call {
-            "pwrite64" | "write" | "openat" | "ftruncate" | "mkdir" => &[EIO, ENOSPC, KILL],
+            "pwritev2" | "pwrite64" | "write" | "openat" | "ftruncate" | "mkdir" => &[EIO, ENOSPC, KILL],
             _ => &[EIO, KILL],
         };
         effects.iter().map(move |effect| Kind { call, effect })
