@@ -7,7 +7,8 @@
 //! # Invariants
 //! - The companion keeps its own promises: the engine only says when. A round that does not come, because the engine stops or has
 //!   failed, is the companion's to do without.
-//! - Neither waits for more than one round of the other.
+//! - Neither waits for more than one round of the other: whoever comes to the desk looks whether somebody waits for the companion, so
+//!   that one ring is enough for all who wait, and none is lost to a round of the journal.
 
 use crate::turns::{Closed, Turns};
 use crate::worker::{Job, Shared, lock};
@@ -62,7 +63,7 @@ impl Rounds {
         self.0.leave();
     }
 
-    /// Has a round come for one who waits for the companion. If it says no, none will.
+    /// Has a round come for all who wait for the companion, now and until it comes. If it says no, none will.
     #[must_use]
     pub fn ring(&self) -> bool {
         self.0.ring()
@@ -89,6 +90,12 @@ impl<D: Disk> Bell for Shared<D> {
 }
 
 impl<D: Disk> Shared<D> {
+    /// Whether somebody waits for the companion.
+    pub(crate) fn is_companion_waited_for(&self) -> bool {
+        let companion = lock(&self.company).companion.clone();
+        companion.is_some_and(|companion| companion.is_waited_for())
+    }
+
     /// Writes for the companion, if somebody waits for it and it is its turn, and frees the disk, which is ours. If not, the disk
     /// stays ours.
     pub(crate) fn serve_companion(&self) -> bool {

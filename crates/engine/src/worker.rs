@@ -172,7 +172,8 @@ impl<D: Disk> Shared<D> {
 
     /// Decides what comes until the disk is free for it, and closes the batch. `None` when there is no more to do.
     fn fill(&self) -> Option<Turn> {
-        let mut filled = EMPTY;
+        // A ring that came with the last batch may have been for the round after it.
+        let mut filled = Filled { told: usize::from(self.is_companion_waited_for()), ..EMPTY };
         let mut since = Since::now();
         loop {
             let jobs = match self.turns.next_step(filled, since, &self.upkeep) {

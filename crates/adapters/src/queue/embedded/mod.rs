@@ -255,6 +255,8 @@ impl<D: Disk> Shared<D> {
     /// an earlier one.
     fn wait_for(&self, after: u64) -> Option<oneshot::Receiver<()>> {
         let mut desk = lock(&self.core.desk);
+        // Who finds others waiting need not ring: the round that was rung for is for all of them.
+        let is_first = desk.waiting.is_empty();
         let told = desk.wait_for(after)?;
         let rides = desk.rides;
         let is_to_look = match desk.asleep {
@@ -268,7 +270,7 @@ impl<D: Disk> Shared<D> {
         } else {
             drop(desk);
         }
-        if rides && !self.rounds.as_ref().is_some_and(Rounds::ring) {
+        if is_first && rides && !self.rounds.as_ref().is_some_and(Rounds::ring) {
             self.ride_no_more();
         }
         Some(told)
