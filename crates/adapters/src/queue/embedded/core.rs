@@ -26,7 +26,7 @@ use tokio::sync::{oneshot, watch};
 /// The size of the log's segments: items are few beside the ledger's entries.
 pub const SEGMENT_BYTES: u32 = 4 * 1_024 * 1_024;
 /// How many records are filed in one transaction.
-const FILE_MAX: usize = 16_384;
+const FILE_MAX: u64 = 16_384;
 
 /// How far the log is durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -375,14 +375,14 @@ impl<D: Disk> Filing<D> {
     }
 
     fn rewind(&mut self) {
+        self.writer.forget();
         self.frames = Frames::starting(self.log.clone(), self.writer.applied.location);
     }
 
     /// Applies every record before `end`, some thousand at a time.
     fn catch_up(&mut self, end: Location) -> Result<(), Behind> {
         loop {
-            let mut steps = Vec::new();
-            let mut through = self.writer.applied.through;
+            let (from, mut through) = (self.writer.applied.through, self.writer.applied.through);
             let mut is_last = true;
             while let Some(frame) = self.frames.next(end)? {
                 for stored in frame.records() {
@@ -395,15 +395,16 @@ impl<D: Disk> Filing<D> {
                         return Err(corrupt("records before it are missing").into());
                     }
                     through = stored.offset;
-                    steps.push((through, Step::decode(stored.body).ok_or(corrupt("it cannot be decoded"))?));
+                    let step = Step::decode(stored.body).ok_or(corrupt("it cannot be decoded"))?;
+                    self.writer.take(through, step)?;
                 }
-                if steps.len() >= FILE_MAX {
+                if through - from >= FILE_MAX {
                     is_last = false;
                     break;
                 }
             }
-            if !steps.is_empty() {
-                self.writer.apply(steps, Applied { through, location: self.frames.position() })?;
+            if through > from {
+                self.writer.apply(Applied { through, location: self.frames.position() })?;
             }
             if is_last {
                 return Ok(());

@@ -14,12 +14,13 @@ use holdfast_journal::{JournalId, Location, failpoint};
 use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Transaction, params};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// What `PRAGMA user_version` must say; another number means another schema.
 const SCHEMA_VERSION: i64 = 2;
+/// The memory of so many items is kept from one filing to the next: more than a busy queue has in one.
+const TAKEN_KEPT: usize = 8_192;
 /// The bytes of a row's checksum.
 const CHECKSUM_BYTES: usize = 8;
 
@@ -49,6 +50,9 @@ pub(super) enum NotApplied {
 pub(super) struct Writer {
     connection: Connection,
     pub(super) applied: Applied,
+    /// Items as they are after the records that were taken since, each with the record that put it. The memory is kept from one
+    /// filing to the next: some megabytes that the system gives and takes back each time are cleared each time.
+    taken: HashMap<ItemId, (u64, Item)>,
 }
 
 impl Writer {
@@ -64,27 +68,26 @@ impl Writer {
         }
     }
 
-    /// Applies records, which follow what it has, and remembers that it has come to `applied`: all of it, or nothing.
-    pub(super) fn apply(&mut self, steps: Vec<(u64, Step)>, applied: Applied) -> Result<(), NotApplied> {
+    /// Takes a record, which follows what it has: it is in the file after the next [`Writer::apply`].
+    pub(super) fn take(&mut self, offset: u64, step: Step) -> Result<(), NotApplied> {
+        let corrupt = Corrupt { offset, what: "it does not follow from the item as it was" };
+        let id = step.id();
+        let (seq, before) = match (self.taken.remove(&id), &step) {
+            (Some((seq, item)), _) => (seq, Some(item)),
+            // Whoever decided it has looked; and an id that is there twice is refused by the file.
+            (None, Step::Put(_)) => (offset, None),
+            (None, Step::Start { .. } | Step::End { .. }) => {
+                found(&self.connection, id)?.map_or((offset, None), |(seq, item)| (seq, Some(item)))
+            }
+        };
+        self.taken.insert(id, (seq, step.after(before).ok_or(corrupt)?));
+        Ok(())
+    }
+
+    /// Writes what it has taken, and remembers that it has come to `applied`: all of it, or nothing.
+    pub(super) fn apply(&mut self, applied: Applied) -> Result<(), NotApplied> {
         let transaction = self.connection.transaction()?;
-        let mut changed: HashMap<ItemId, (u64, Option<Item>)> = HashMap::with_capacity(steps.len());
-        for (offset, step) in steps {
-            let corrupt = Corrupt { offset, what: "it does not follow from the item as it was" };
-            let (_, item) = match changed.entry(step.id()) {
-                Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => {
-                    let before = match &step {
-                        // Whoever decided it has looked; and an id that is there twice is refused by the file.
-                        Step::Put(_) => None,
-                        Step::Start { .. } | Step::End { .. } => found(&transaction, step.id())?,
-                    };
-                    entry.insert(before.map_or((offset, None), |(seq, item)| (seq, Some(item))))
-                }
-            };
-            *item = Some(step.after(item.take()).ok_or(corrupt)?);
-        }
-        let mut changed: Vec<(u64, &Item)> =
-            changed.values().filter_map(|(seq, item)| item.as_ref().map(|item| (*seq, item))).collect();
+        let mut changed: Vec<(u64, &Item)> = self.taken.values().map(|(seq, item)| (*seq, item)).collect();
         changed.sort_unstable_by_key(|(seq, _)| *seq);
         write(&transaction, &changed)?;
         let progress = "UPDATE applied SET through = ?1, location = ?2";
@@ -92,8 +95,15 @@ impl Writer {
         transaction.prepare_cached(progress)?.execute(params![applied.through.cast_signed(), packed])?;
         failpoint::pass("queue.before_file");
         transaction.commit()?;
+        self.taken.clear();
+        self.taken.shrink_to(TAKEN_KEPT);
         self.applied = applied;
         Ok(())
+    }
+
+    /// Forgets what it has taken: it is read again.
+    pub(super) fn forget(&mut self) {
+        self.taken.clear();
     }
 
     /// Shows every id that there is. What is none has been damaged, and nobody would find it by its id either.
@@ -185,7 +195,7 @@ fn existing(data: &Path, journal: JournalId) -> rusqlite::Result<Option<Writer>>
     };
     let query = "SELECT through, location FROM applied WHERE journal = ?1";
     let applied = connection.query_row(query, [journal.0], read).optional()?;
-    Ok(applied.map(|applied| Writer { connection, applied }))
+    Ok(applied.map(|applied| Writer { connection, applied, taken: HashMap::new() }))
 }
 
 fn create(data: &Path, journal: JournalId) -> rusqlite::Result<Writer> {
@@ -197,7 +207,7 @@ fn create(data: &Path, journal: JournalId) -> rusqlite::Result<Writer> {
     transaction.execute("INSERT INTO applied VALUES (1, ?1, ?2, ?3)", row)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()?;
-    Ok(Writer { connection, applied })
+    Ok(Writer { connection, applied, taken: HashMap::new() })
 }
 
 fn connect(data: &Path) -> rusqlite::Result<Connection> {

@@ -46,8 +46,9 @@ use tokio::sync::oneshot;
 /// How long an end waits for another frame to ride with, and a frame for another that proves it whole, before the writer writes
 /// one for it: longer than a lone caller takes to come again, so that its next step does not wait for this.
 const LINGER: Duration = Duration::from_millis(25);
-/// How often the filer looks when nobody calls it: an item that is put, taken up and ended meanwhile is written once.
-const FILE_EVERY: Duration = Duration::from_millis(500);
+/// How often the filer looks when nobody calls it: an item that is put, taken up and ended meanwhile is written once, and so is a
+/// page of an index that many of them are on.
+const FILE_EVERY: Duration = Duration::from_secs(1);
 /// How long a file that could not be written is left alone.
 const FILE_AGAIN: Duration = Duration::from_secs(1);
 
