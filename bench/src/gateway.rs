@@ -1,25 +1,25 @@
 //! `bench gateway`: the same upstream called directly, through Holdfast with durable billing, and through LiteLLM's proxy.
 //!
-//! Every subject is started once, and the subjects take turns case by case. The upstream's answer is prepared, so what is
+//! Every subject is started once, and in each case they take short turns. The upstream's answer is prepared, so what is
 //! added to a direct call is the gateway's own. Processor time is that of the gateway's processes (of the upstream itself, for
-//! `direct`); the driver's is a row of its own. The disk's sync stands beside them, because a durable charge waits for it.
+//! `direct`); the driver's is a row of its own. Where one asks at a time the bare disk takes turns with them, because a durable
+//! charge waits for its sync: a paid answer has two of them, so twice that is what no gateway with durable billing can go
+//! below where nobody shares a sync, in time and in processor time too.
 
 pub mod load;
+mod turns;
 
 use crate::error::BenchError;
 use crate::ledger::Choice;
-use crate::ledger::floor::{self, Bare};
+use crate::ledger::floor::{Bare, Floor};
 use crate::plan::Plan;
 use crate::report::{Missing, Report, Row, readable};
 use crate::servers::holdfast::Holdfast;
 use crate::servers::litellm::{self, LiteLlm};
 use crate::servers::upstream::Upstream;
-use crate::usage::{processor_time, processor_time_alone, resident_bytes};
-use load::Load;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
-use tokio::runtime::Builder;
+use turns::Used;
 
 /// The name of the benchmark and of its file.
 pub const NAME: &str = "gateway";
@@ -78,40 +78,20 @@ struct Field {
 /// # Errors
 /// If interrupted, or if the upstream itself does not run.
 pub fn run(plan: &Plan, choice: &Choice, report: &mut Report) -> Result<usize, BenchError> {
-    sync_time(plan, report)?;
     let field = start(plan, choice, report)?;
     let mut failed = field.failed;
+    let mut floor = Floor::new(1, &plan.sandbox.fresh("floor")?)?;
+    report.introduce("floor", "the bare disk: one write and its sync; a paid answer waits for two".to_owned());
     for shape in [Shape::Whole, Shape::Stream] {
         for connections in CONNECTIONS {
             let case = Case { shape, connections };
             if choice.case.as_ref().is_some_and(|only| *only != case.to_string()) {
                 continue;
             }
-            failed += run_case(case, &field, plan, report)?;
+            failed += run_case(case, &field, &mut floor, plan, report)?;
         }
     }
     Ok(failed)
-}
-
-/// What one durable write costs on this disk: rows, and a line in the head. A paid answer has two of them, so twice this is what
-/// no gateway with durable billing can go below where nobody shares a sync: in time, and in processor time too.
-fn sync_time(plan: &Plan, report: &mut Report) -> Result<(), BenchError> {
-    let dir = plan.sandbox.fresh("floor")?;
-    let bare = floor::bare(1, &dir, plan);
-    plan.sandbox.discard("floor");
-    let Bare { latencies, processor_time, .. } = bare?;
-    let processor = microseconds_each(processor_time, latencies.len());
-    let (p50, p99) = latencies.p50_and_p99();
-    let (p50, p99) = (milliseconds(p50), milliseconds(p99));
-    let [shown_p50, shown_p99, shown_processor] = [p50, p99, processor].map(readable);
-    let about =
-        format!("p50 {shown_p50} ms, p99 {shown_p99} ms, {shown_processor} µs CPU; a paid answer waits for two");
-    report.introduce("disk sync", about);
-    for (metric, value, unit) in [("p50", p50, "ms"), ("p99", p99, "ms"), ("CPU", processor, "µs/request")] {
-        let (subject, case) = ("floor".to_owned(), "disk sync".to_owned());
-        report.add(Row { subject, case, metric, value, unit });
-    }
-    Ok(())
 }
 
 fn start(plan: &Plan, choice: &Choice, report: &mut Report) -> Result<Field, BenchError> {
@@ -191,23 +171,25 @@ fn add_ready(report: &mut Report, subject: &str, after: Duration) {
     report.add(Row { subject, case, metric: "ready", value: milliseconds(after), unit: "ms" });
 }
 
-fn run_case(case: Case, field: &Field, plan: &Plan, report: &mut Report) -> Result<usize, BenchError> {
+fn run_case(
+    case: Case,
+    field: &Field,
+    floor: &mut Floor,
+    plan: &Plan,
+    report: &mut Report,
+) -> Result<usize, BenchError> {
+    let floor = (case.connections == 1).then_some(floor);
+    let (all, bare) = turns::take(case, &field.subjects, floor, plan)?;
+    let sync = (case.connections == 1).then(|| add_floor(report, case, bare));
     let mut failed = 0;
-    let mut direct: BTreeMap<&str, f64> = BTreeMap::new();
-    for subject in &field.subjects {
-        plan.stop.check()?;
-        match measure(case, subject, plan) {
-            Ok(mut figures) => {
-                if subject.name == "direct" {
-                    direct = figures.iter().map(|(metric, value, _)| (*metric, *value)).collect();
-                } else {
-                    let added = [("added p50", "p50"), ("added p99", "p99")]
-                        .map(|(metric, of)| Some((metric, figure(&figures, of)? - direct.get(of)?, "ms")));
-                    figures.extend(added.into_iter().flatten());
-                }
-                add(report, subject.name, case, figures);
+    let mut direct = Vec::new();
+    for (subject, used) in field.subjects.iter().zip(all) {
+        match used {
+            Ok(used) if subject.name == "direct" => {
+                direct = figures(used);
+                add(report, subject.name, case, direct.clone());
             }
-            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Ok(used) => add(report, subject.name, case, with_added(figures(used), &direct, sync)),
             Err(error) => {
                 failed += 1;
                 miss(report, subject.name, case, format!("failed: {error}"));
@@ -226,28 +208,40 @@ fn figure(figures: &[Figure], metric: &str) -> Option<f64> {
     figures.iter().find(|(name, ..)| *name == metric).map(|(_, value, _)| *value)
 }
 
-fn measure(case: Case, subject: &Subject, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
-    let Case { shape, connections } = case;
-    let load = Load { url: subject.url.clone(), key: subject.key.clone(), shape, connections };
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(BenchError::io("start a runtime"))?;
-    runtime.block_on(load::run(&load, plan.warm_up, &plan.stop, || {}))?;
-    let ourselves = std::process::id();
-    let own = || processor_time_alone(ourselves);
-    let (theirs_before, ours_before) = (processor_time(subject.pid), own());
-    let mut resident = 0;
-    let look = || resident = resident_bytes(subject.pid);
-    let (latencies, elapsed) = runtime.block_on(load::run(&load, plan.duration, &plan.stop, look))?;
-    let (theirs, ours) = (processor_time(subject.pid) - theirs_before, own() - ours_before);
+/// What one durable write took in the same moments; returns its p50 in milliseconds.
+fn add_floor(report: &mut Report, case: Case, bare: Bare) -> f64 {
+    let processor = microseconds_each(bare.processor_time, bare.latencies.len());
+    let (p50, p99) = bare.latencies.p50_and_p99();
+    let (p50, p99) = (milliseconds(p50), milliseconds(p99));
+    for (metric, value, unit) in [("sync p50", p50, "ms"), ("sync p99", p99, "ms"), ("sync CPU", processor, "µs/sync")]
+    {
+        report.add(Row { subject: "floor".to_owned(), case: case.to_string(), metric, value, unit });
+    }
+    p50
+}
+
+/// With what was added to a direct call, and how much of that is beyond two syncs.
+fn with_added(mut figures: Vec<Figure>, direct: &[Figure], sync_p50: Option<f64>) -> Vec<Figure> {
+    let added = |of| Some(figure(&figures, of)? - figure(direct, of)?);
+    let (p50, p99) = (added("p50"), added("p99"));
+    let beyond = p50.zip(sync_p50).map(|(p50, sync)| p50 - 2.0 * sync);
+    let added = [("added p50", p50), ("added p99", p99), ("beyond two syncs", beyond)];
+    figures.extend(added.into_iter().filter_map(|(metric, value)| Some((metric, value?, "ms"))));
+    figures
+}
+
+fn figures(used: Used) -> Vec<Figure> {
+    let Used { latencies, elapsed, theirs, ours, resident_bytes } = used;
     let count = latencies.len();
     let (p50, p99) = latencies.p50_and_p99();
-    Ok(vec![
+    vec![
         ("throughput", count as f64 / elapsed.as_secs_f64(), "requests/s"),
         ("p50", milliseconds(p50), "ms"),
         ("p99", milliseconds(p99), "ms"),
         ("CPU", microseconds_each(theirs, count), "µs/request"),
         ("driver CPU", microseconds_each(ours, count), "µs/request"),
-        ("memory", resident as f64 / 1e6, "MB"),
-    ])
+        ("memory", resident_bytes as f64 / 1e6, "MB"),
+    ]
 }
 
 fn add(report: &mut Report, subject: &str, case: Case, figures: Vec<Figure>) {
@@ -273,4 +267,24 @@ fn microseconds_each(all: Duration, count: usize) -> f64 {
 
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_told_beyond_two_syncs_only_where_syncs_were_measured() {
+        let direct = [("p50", 0.1, "ms"), ("p99", 0.2, "ms")];
+        let ours = vec![("p50", 0.6, "ms"), ("p99", 1.2, "ms")];
+        let near = |figures: &[Figure], metric, expected: f64| {
+            assert!((figure(figures, metric).unwrap() - expected).abs() < 1e-9, "{metric}");
+        };
+        let beside_syncs = with_added(ours.clone(), &direct, Some(0.15));
+        near(&beside_syncs, "added p50", 0.5);
+        near(&beside_syncs, "added p99", 1.0);
+        near(&beside_syncs, "beyond two syncs", 0.2);
+        assert_eq!(figure(&with_added(ours.clone(), &direct, None), "beyond two syncs"), None);
+        assert_eq!(figure(&with_added(ours, &[], None), "added p50"), None, "no direct call, nothing added to it");
+    }
 }

@@ -35,67 +35,87 @@ pub struct Load {
     pub connections: usize,
 }
 
-/// Asks for so long, on connections opened for it; at half-time calls `look`.
+impl Load {
+    fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
+    }
+}
+
+/// A connection on which one asks at a time.
+pub type Line = SendRequest<Full<Bytes>>;
+
+/// Opens the connections of a load.
+///
+/// # Errors
+/// If nobody listens there.
+pub async fn open(load: &Load) -> Result<Vec<Line>, BenchError> {
+    let address = load.address();
+    let mut lines = Vec::new();
+    for _ in 0..load.connections {
+        let stream = TcpStream::connect(address).await.map_err(BenchError::io(format!("connect to {address}")))?;
+        stream.set_nodelay(true).map_err(BenchError::io("set TCP_NODELAY"))?;
+        let (line, connection) = handshake(TokioIo::new(stream)).await.map_err(failed)?;
+        // May safely die: it ends with its line.
+        tokio::spawn(connection);
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+/// Asks for so long on all lines, and leaves them open; at half-time calls `look`.
 ///
 /// # Errors
 /// If anything but right answers comes.
 pub async fn run(
     load: &Load,
+    lines: &mut Vec<Line>,
     duration: Duration,
     stop: &Stop,
     look: impl FnOnce(),
 ) -> Result<(Latencies, Duration), BenchError> {
     let mut tasks = JoinSet::new();
     let began = Instant::now();
-    for _ in 0..load.connections {
-        tasks.spawn(ask_until(load.clone(), began + duration, stop.clone()));
+    for line in lines.drain(..) {
+        tasks.spawn(ask_until(line, load.clone(), began + duration, stop.clone()));
     }
     tokio::time::sleep(duration / 2).await;
     look();
     let mut all = Latencies::default();
     while let Some(ended) = tasks.join_next().await {
-        let ended = ended.map_err(|error| BenchError::NotApplied(error.to_string()))?;
-        all.merge(ended?);
+        let (line, latencies) = ended.map_err(|error| BenchError::NotApplied(error.to_string()))??;
+        lines.push(line);
+        all.merge(latencies);
     }
     Ok((all, began.elapsed()))
 }
 
-async fn ask_until(load: Load, until: Instant, stop: Stop) -> Result<Latencies, BenchError> {
-    let failed = |error: hyper::Error| BenchError::NotApplied(error.to_string());
-    let address = load.url.trim_start_matches("http://").to_owned();
-    let stream = TcpStream::connect(&address).await.map_err(BenchError::io(format!("connect to {address}")))?;
-    stream.set_nodelay(true).map_err(BenchError::io("set TCP_NODELAY"))?;
-    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    // May safely die: it ends with its sender.
-    tokio::spawn(connection);
+async fn ask_until(mut line: Line, load: Load, until: Instant, stop: Stop) -> Result<(Line, Latencies), BenchError> {
     let body = body(load.shape);
     let mut latencies = Latencies::default();
     while Instant::now() < until {
         stop.check()?;
         let asked = Instant::now();
-        let answer = tokio::time::timeout(ANSWER_WITHIN, ask(&mut sender, &load, &address, body.clone()));
+        let answer = tokio::time::timeout(ANSWER_WITHIN, ask(&mut line, &load, body.clone()));
         let answer = answer.await.map_err(|_| BenchError::Hung { after: ANSWER_WITHIN })??;
         latencies.record(asked.elapsed());
         verify(load.shape, &answer)?;
     }
-    Ok(latencies)
+    Ok((line, latencies))
 }
 
-async fn ask(
-    sender: &mut SendRequest<Full<Bytes>>,
-    load: &Load,
-    address: &str,
-    body: Bytes,
-) -> Result<Bytes, BenchError> {
-    let failed = |error: hyper::Error| BenchError::NotApplied(error.to_string());
+fn failed(error: hyper::Error) -> BenchError {
+    BenchError::NotApplied(error.to_string())
+}
+
+async fn ask(line: &mut Line, load: &Load, body: Bytes) -> Result<Bytes, BenchError> {
     let request = Request::post("/v1/chat/completions")
-        .header("host", address)
+        .header("host", load.address())
         .header("authorization", format!("Bearer {}", load.key))
         .header("content-type", "application/json")
         .body(Full::new(body))
         .map_err(|error| BenchError::NotApplied(error.to_string()))?;
-    sender.ready().await.map_err(failed)?;
-    let response = sender.send_request(request).await.map_err(failed)?;
+    line.ready().await.map_err(failed)?;
+    let response = line.send_request(request).await.map_err(failed)?;
     let status = response.status();
     let answer = response.into_body().collect().await.map_err(failed)?.to_bytes();
     if status.is_success() {

@@ -3,7 +3,7 @@
 use super::{Case, Measured, Outcome};
 use crate::error::BenchError;
 use crate::latency::Latencies;
-use crate::plan::Plan;
+use crate::plan::{Plan, Stop};
 use crate::usage::processor_time_alone;
 use std::fs::File;
 use std::io::{self, Write};
@@ -30,13 +30,15 @@ pub fn measure(case: Case, dir: &Path, plan: &Plan) -> Result<Outcome, BenchErro
     if case.callers > 1 {
         return Ok(Outcome::Missing("a bare loop has one caller".to_owned()));
     }
-    let Bare { latencies, elapsed, .. } = bare(case.batch, dir, plan)?;
+    let mut floor = Floor::new(case.batch, dir)?;
+    floor.run(plan.warm_up, &plan.stop)?;
+    let Bare { latencies, elapsed, .. } = floor.run(plan.duration, &plan.stop)?;
     let pairs = latencies.len() / 2 * case.batch;
     Ok(Outcome::Measured(Measured::new(pairs as u64, elapsed, &latencies)))
 }
 
 /// What the bare loop did.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Bare {
     /// Of each write with its sync.
     pub latencies: Latencies,
@@ -46,19 +48,14 @@ pub struct Bare {
     pub processor_time: Duration,
 }
 
-/// Runs the bare loop with records for `batch` operations each.
-///
-/// # Errors
-/// If the disk fails.
-pub fn bare(batch: usize, dir: &Path, plan: &Plan) -> Result<Bare, BenchError> {
-    let path = dir.join("floor");
-    let file = zero_filled(&path).map_err(BenchError::io(format!("fill {}", path.display())))?;
-    let mut floor = Loop { file, offset: 0, record: vec![0x5a; RECORD_BYTES * batch], plan };
-    floor.run(plan.warm_up)?;
-    let used = || processor_time_alone(std::process::id());
-    let before = used();
-    let (latencies, elapsed) = floor.run(plan.duration)?;
-    Ok(Bare { latencies, elapsed, processor_time: used().saturating_sub(before) })
+impl Bare {
+    /// Adds what another turn did.
+    pub fn add(&mut self, of_turn: Self) {
+        let Self { latencies, elapsed, processor_time } = of_turn;
+        self.latencies.merge(latencies);
+        self.elapsed += elapsed;
+        self.processor_time += processor_time;
+    }
 }
 
 /// Written, not `fallocate`d: the first write into allocated space converts extents, and the sync then pays for it.
@@ -72,26 +69,42 @@ fn zero_filled(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-struct Loop<'a> {
+/// The bare loop's file, and where in it the next record goes.
+#[derive(Debug)]
+pub struct Floor {
     file: File,
     offset: usize,
     record: Vec<u8>,
-    plan: &'a Plan,
 }
 
-impl Loop<'_> {
-    fn run(&mut self, duration: Duration) -> Result<(Latencies, Duration), BenchError> {
+impl Floor {
+    /// Makes a file in `dir` for records of `batch` operations each.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn new(batch: usize, dir: &Path) -> Result<Self, BenchError> {
+        let path = dir.join("floor");
+        let file = zero_filled(&path).map_err(BenchError::io(format!("fill {}", path.display())))?;
+        Ok(Self { file, offset: 0, record: vec![0x5a; RECORD_BYTES * batch] })
+    }
+
+    /// Writes and syncs for so long.
+    ///
+    /// # Errors
+    /// If interrupted, or if the disk fails.
+    pub fn run(&mut self, duration: Duration, stop: &Stop) -> Result<Bare, BenchError> {
+        let used = || processor_time_alone(std::process::id());
         let mut latencies = Latencies::default();
-        let began = Instant::now();
+        let (before, began) = (used(), Instant::now());
         while began.elapsed() < duration {
-            self.plan.stop.check()?;
+            stop.check()?;
             for _half in ["reserve", "commit"] {
                 let asked = Instant::now();
                 self.write().map_err(BenchError::io("write and sync"))?;
                 latencies.record(asked.elapsed());
             }
         }
-        Ok((latencies, began.elapsed()))
+        Ok(Bare { latencies, elapsed: began.elapsed(), processor_time: used().saturating_sub(before) })
     }
 
     fn write(&mut self) -> io::Result<()> {
