@@ -28,6 +28,15 @@ pub enum Delivery {
     Stream,
 }
 
+/// In how many pieces a stream is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pieces {
+    /// Each event by itself, for whoever may stop after any of them.
+    Single,
+    /// Events with text that have come together are given together: each piece costs about as much as all of an event does.
+    Together,
+}
+
 /// One call. It is shared by all attempts, so nothing in it is about a target.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -38,6 +47,8 @@ pub struct Call {
     pub body: Body,
     /// Whole or streamed.
     pub delivery: Delivery,
+    /// How a stream is given.
+    pub pieces: Pieces,
     /// The most output tokens that were paid for; `None` leaves the body's own limit.
     pub max_output_tokens: Option<u64>,
     /// The caller's own key for the provider, instead of the operator's.
@@ -158,6 +169,7 @@ mod tests {
             dialect,
             body: Body::parse(body.as_bytes()).unwrap(),
             delivery,
+            pieces: Pieces::Together,
             max_output_tokens: Some(9),
             key: Some(Secret::new("sk-very-secret")),
             headers: Headers::default(),

@@ -2,15 +2,17 @@
 //!
 //! # Invariants
 //! - Where the provider speaks the caller's dialect, the pieces are the provider's bytes.
-//! - However the bytes are chunked, the pieces are the same.
+//! - However the bytes are chunked, the events are the same; in how few pieces they are given is all that differs.
+//! - What is told after the charge, usage and the end, is never in one piece with what comes before it.
 
-use super::call::Dialect;
+use super::call::{Dialect, Pieces};
 use super::error::ProviderError;
 use super::reader::{Reader, Reading};
 use super::reply::Piece;
 use super::sse::{self, Splitter};
 use super::translate::StreamTranslation;
-use bytes::{Bytes, BytesMut};
+use super::usage::Reported;
+use bytes::BytesMut;
 
 /// The longest event that is taken: a whole answer with pictures in one event.
 const EVENT_MAX_BYTES: usize = 16 * 1_024 * 1_024;
@@ -22,12 +24,37 @@ pub(crate) struct Decoder {
     reader: Reader,
     upstream: Dialect,
     translation: Option<StreamTranslation>,
+    pieces: Pieces,
+    /// What follows the piece that was given last and could not be a part of it.
+    behind: Option<Result<Piece, ProviderError>>,
+}
+
+/// One event, or several in a row; their text is told apart.
+#[derive(Debug)]
+struct Events {
+    bytes: BytesMut,
+    usage: Reported,
+    reading: Reading,
+}
+
+impl Events {
+    /// Whether they may be in one piece with others.
+    const fn are_plain(&self) -> bool {
+        !self.reading.only_usage && !self.reading.last
+    }
+
+    fn piece(self, text: String) -> Piece {
+        let Self { bytes, usage, reading: Reading { only_usage, last } } = self;
+        // Translated, usage is part of what a caller of that dialect expects anyway, except in a chat.
+        Piece { bytes: bytes.freeze(), text, usage, only_usage, last }
+    }
 }
 
 impl Decoder {
     /// A decoder of an upstream's dialect, with what translates it if the caller's is another.
-    pub(crate) fn new(upstream: Dialect, translation: Option<StreamTranslation>) -> Self {
-        Self { splitter: Splitter::new(EVENT_MAX_BYTES), reader: Reader::new(upstream), upstream, translation }
+    pub(crate) fn new(upstream: Dialect, translation: Option<StreamTranslation>, pieces: Pieces) -> Self {
+        let (splitter, reader) = (Splitter::new(EVENT_MAX_BYTES), Reader::new(upstream));
+        Self { splitter, reader, upstream, translation, pieces, behind: None }
     }
 
     /// Takes more bytes.
@@ -37,20 +64,50 @@ impl Decoder {
 
     /// The next piece that is whole.
     pub(crate) fn next(&mut self) -> Result<Option<Piece>, ProviderError> {
+        if let Some(behind) = self.behind.take() {
+            return behind.map(Some);
+        }
+        let mut text = String::new();
+        let Some(mut events) = self.event(&mut text)? else { return Ok(None) };
+        // What has no text is given alone: whoever holds back what comes before the first token counts such pieces.
+        while self.pieces == Pieces::Together && events.are_plain() && !text.is_empty() {
+            let before = text.len();
+            match self.event(&mut text) {
+                Ok(None) => break,
+                Ok(Some(next)) if next.are_plain() => {
+                    events.bytes.unsplit(next.bytes);
+                    events.usage = next.usage;
+                }
+                Ok(Some(next)) => self.behind = Some(Ok(next.piece(text.split_off(before)))),
+                Err(error) => {
+                    text.truncate(before);
+                    self.behind = Some(Err(error));
+                }
+            }
+            if self.behind.is_some() {
+                break;
+            }
+        }
+        Ok(Some(events.piece(text)))
+    }
+
+    /// The next event that is whole; its text is written behind `text`.
+    fn event(&mut self, text: &mut String) -> Result<Option<Events>, ProviderError> {
         let too_long = |sse::TooLong| ProviderError::Unreadable { reason: "an event of it is too long".to_owned() };
         while let Some(event) = self.splitter.next().map_err(too_long)? {
             let Some(data) = sse::data(&event) else {
                 // A comment keeps the connection alive; it has no dialect.
-                return Ok(Some(self.piece(event, Reading::default())));
+                return Ok(Some(self.events(event, Reading::default())));
             };
-            let reading = self.reader.read(&data)?;
+            let before = text.len();
+            let reading = self.reader.read(&data, text)?;
             let bytes = match &mut self.translation {
                 None => event,
                 Some(translation) => translation.event(&data)?,
             };
             // An event may have no counterpart in the caller's dialect.
-            if !bytes.is_empty() || reading.last || !reading.text.is_empty() {
-                return Ok(Some(self.piece(bytes, reading)));
+            if !bytes.is_empty() || reading.last || text.len() > before {
+                return Ok(Some(self.events(bytes, reading)));
             }
         }
         Ok(None)
@@ -64,18 +121,15 @@ impl Decoder {
             return Err(ProviderError::BrokeOff { reason: "the stream ended before the answer did".to_owned() });
         }
         // Some servers say that the model has finished, and leave out the formal end.
-        let end = Bytes::from_static(b"data: [DONE]\n\n");
         let bytes = match &mut self.translation {
-            None => end,
+            None => BytesMut::from(&b"data: [DONE]\n\n"[..]),
             Some(translation) => translation.event(b"[DONE]")?,
         };
-        Ok(self.piece(bytes, Reading { last: true, ..Reading::default() }))
+        Ok(self.events(bytes, Reading { last: true, ..Reading::default() }).piece(String::new()))
     }
 
-    fn piece(&self, bytes: Bytes, reading: Reading) -> Piece {
-        let Reading { text, only_usage, last } = reading;
-        // Translated, usage is part of what a caller of that dialect expects anyway, except in a chat.
-        Piece { bytes, text, usage: self.reader.usage().clone(), only_usage, last }
+    fn events(&self, bytes: BytesMut, reading: Reading) -> Events {
+        Events { bytes, usage: self.reader.usage().clone(), reading }
     }
 }
 

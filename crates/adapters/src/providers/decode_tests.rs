@@ -48,15 +48,20 @@ fn about() -> About {
     About { id: "r1".to_owned(), model: "m".to_owned(), created: 7, repeated }
 }
 
-fn decoder(upstream: Dialect, caller: Dialect) -> Decoder {
-    Decoder::new(upstream, (upstream != caller).then(|| StreamTranslation::new(upstream, caller, about())))
+fn decoder(upstream: Dialect, caller: Dialect, pieces: Pieces) -> Decoder {
+    let translation = (upstream != caller).then(|| StreamTranslation::new(upstream, caller, about()));
+    Decoder::new(upstream, translation, pieces)
 }
 
 type Decoded = (Vec<Piece>, Option<ProviderError>);
 
-/// The pieces of a stream that comes in these chunks and then ends.
+/// The single pieces of a stream that comes in these chunks and then ends.
 fn decoded<'a>(upstream: Dialect, caller: Dialect, chunks: impl IntoIterator<Item = &'a [u8]>) -> Decoded {
-    let mut decoder = decoder(upstream, caller);
+    decoded_by(decoder(upstream, caller, Pieces::Single), chunks)
+}
+
+/// What a stream that comes in these chunks and then ends is given as.
+fn decoded_by<'a>(mut decoder: Decoder, chunks: impl IntoIterator<Item = &'a [u8]>) -> Decoded {
     let mut pieces = Vec::new();
     for chunk in chunks {
         decoder.push(chunk);
@@ -150,6 +155,54 @@ fn a_stream_cut_at_any_byte_gives_the_same_pieces() {
         }
         assert_eq!(decoded(upstream, caller, stream.as_bytes().chunks(1)), whole);
     }
+}
+
+/// Joined wherever they may be: each of them is what it is, only how they are cut differs.
+fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut all: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        let is_plain = |piece: &Piece| !piece.only_usage && !piece.last;
+        match all.last_mut().filter(|before| is_plain(before) && is_plain(&piece)) {
+            Some(before) => {
+                before.bytes = [&before.bytes[..], &piece.bytes[..]].concat().into();
+                before.text.push_str(&piece.text);
+                before.usage = piece.usage;
+            }
+            None => all.push(piece),
+        }
+    }
+    all
+}
+
+#[test]
+fn events_that_came_together_are_one_piece_and_say_the_same() {
+    for (upstream, caller, stream) in ROUTES {
+        let together = |chunks: Vec<&[u8]>| decoded_by(decoder(upstream, caller, Pieces::Together), chunks);
+        let (single, _) = at_once(upstream, caller, stream);
+        let (at_once, error) = together(vec![stream.as_bytes()]);
+        assert!(error.is_none() && at_once.len() < single.len(), "{upstream:?} to {caller:?}");
+        let first = single.iter().position(|piece| !piece.text.is_empty()).unwrap();
+        assert_eq!(at_once[..first], single[..first], "nothing before the first token is joined");
+        let expected = joined(single);
+        assert_eq!(joined(at_once), expected, "{upstream:?} to {caller:?}");
+        for cut in 0..=stream.len() {
+            let (left, right) = stream.as_bytes().split_at(cut);
+            let (pieces, error) = together(vec![left, right]);
+            assert_eq!((joined(pieces), error), (expected.clone(), None), "{upstream:?} to {caller:?} at {cut}");
+        }
+    }
+}
+
+#[test]
+fn what_came_before_an_error_is_given_before_it() {
+    let error = "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\"}}\n\n";
+    let word = |text: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
+    let stream = [&word("a"), &word("b"), error, &word("c")].concat();
+    let decoder = decoder(Dialect::ChatCompletions, Dialect::ChatCompletions, Pieces::Together);
+    let (pieces, failed) = decoded_by(decoder, [stream.as_bytes()]);
+    assert_eq!((pieces.len(), text(&pieces).as_str()), (1, "ab"));
+    assert_eq!(bytes(&pieces), [word("a"), word("b")].concat());
+    assert_eq!(failed, Some(ProviderError::BrokeOff { reason: "server_error".to_owned() }));
 }
 
 #[test]

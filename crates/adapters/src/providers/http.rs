@@ -155,7 +155,7 @@ impl Upstream {
                 }
                 let translation =
                     (upstream != call.dialect).then(|| StreamTranslation::new(upstream, call.dialect, about()));
-                let decoder = Decoder::new(upstream, translation);
+                let decoder = Decoder::new(upstream, translation, call.pieces);
                 let (idle_timeout, deadline) = (self.idle_timeout, call.deadline);
                 let left = self.max_reply_bytes;
                 Ok(Received::Incoming(Box::new(Incoming {
@@ -241,12 +241,19 @@ impl Upstream {
     async fn read(&self, mut response: Arrived, max: usize, deadline: Option<Instant>) -> Result<Bytes, ProviderError> {
         // Copied, even if it is one piece: an answer is kept for a while, and a piece keeps all of the buffer that it came in.
         let mut whole = BytesMut::new();
+        let mut is_too_long = false;
         loop {
-            let due = Due::new(self.idle_timeout, Stage::Idle, deadline);
-            match due.wait(response.chunk()).await?? {
-                None => return Ok(whole.freeze()),
-                Some(chunk) if whole.len() + chunk.len() > max => return Err(too_long(max)),
-                Some(chunk) => whole.extend_from_slice(&chunk),
+            let take = |chunk: &[u8]| {
+                is_too_long = is_too_long || whole.len() + chunk.len() > max;
+                if !is_too_long {
+                    whole.extend_from_slice(chunk);
+                }
+            };
+            let has_come = Due::new(self.idle_timeout, Stage::Idle, deadline).wait(response.chunks(take)).await??;
+            match (is_too_long, has_come) {
+                (true, _) => return Err(too_long(max)),
+                (false, true) => {}
+                (false, false) => return Ok(whole.freeze()),
             }
         }
     }
@@ -319,12 +326,21 @@ impl Incoming {
                 return Ok(piece);
             }
             let due = self.first.unwrap_or_else(|| Due::new(self.idle_timeout, Stage::Idle, self.deadline));
-            match due.wait(self.response.chunk()).await?? {
-                None => return self.decoder.finish(),
-                Some(chunk) => {
-                    self.left = self.left.checked_sub(chunk.len()).ok_or_else(|| too_long(self.left))?;
-                    self.decoder.push(&chunk);
+            let (decoder, left) = (&mut self.decoder, &mut self.left);
+            let mut is_too_long = false;
+            let take = |chunk: &[u8]| match left.checked_sub(chunk.len()) {
+                Some(rest) => {
+                    *left = rest;
+                    decoder.push(chunk);
                 }
+                None => is_too_long = true,
+            };
+            let has_come = due.wait(self.response.chunks(take)).await??;
+            if is_too_long {
+                return Err(too_long(self.left));
+            }
+            if !has_come {
+                return self.decoder.finish();
             }
         }
     }

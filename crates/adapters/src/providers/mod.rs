@@ -28,7 +28,7 @@ mod usage;
 mod way;
 
 pub use body::{Body, InvalidBody};
-pub use call::{Call, Delivery, Dialect, Headers, Secret};
+pub use call::{Call, Delivery, Dialect, Headers, Pieces, Secret};
 pub use config::{Config, ConfigError};
 pub use error::{ProviderError, Stage};
 pub use litellm::{Imported, from_litellm};

@@ -34,6 +34,8 @@ const IDLE_MAX: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long the formal end of an answer is waited for whose last word has come, to use its connection again.
 const END_WITHIN: Duration = Duration::from_secs(1);
+/// So much of an answer is given at once at the most, so that no other waits for long.
+const TOGETHER_MAX_BYTES: usize = 64 << 10;
 /// As the client for other addresses has it: a host that is gone is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_RETRIES: u32 = 3;
@@ -78,6 +80,8 @@ enum State {
     /// Its last word: only the formal end may be missing.
     Complete,
     Ended,
+    /// It broke off.
+    Lost,
 }
 
 /// What is still to be read.
@@ -191,20 +195,52 @@ impl Link {
 }
 
 impl Arrived {
-    /// The next bytes of the body; none at its end. Dropping the future loses nothing.
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, NoAnswer> {
-        let Some(rest) = &mut self.rest else { return Ok(None) };
+    /// Gives all bytes of the body that have come to `take`, and waits if there are none; `false` at its end. Dropping the future
+    /// loses nothing: what was given was given.
+    pub(super) async fn chunks(&mut self, mut take: impl FnMut(&[u8])) -> Result<bool, NoAnswer> {
+        let mut given = 0;
+        poll_fn(|context| {
+            loop {
+                match self.poll_chunk(context) {
+                    Poll::Ready(Ok(Some(bytes))) => {
+                        take(&bytes);
+                        given += bytes.len();
+                    }
+                    // An end and a loss are told by themselves, when the rest is asked for.
+                    Poll::Ready(Ok(None)) if given == 0 => return Poll::Ready(Ok(false)),
+                    Poll::Ready(Err(error)) if given == 0 => return Poll::Ready(Err(error)),
+                    Poll::Pending if given == 0 => return Poll::Pending,
+                    Poll::Ready(_) | Poll::Pending => return Poll::Ready(Ok(true)),
+                }
+                if given >= TOGETHER_MAX_BYTES {
+                    return Poll::Ready(Ok(true));
+                }
+            }
+        })
+        .await
+    }
+
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, NoAnswer>> {
+        let Some(rest) = &mut self.rest else { return Poll::Ready(Ok(None)) };
+        match self.state {
+            State::Coming | State::Complete => {}
+            State::Ended => return Poll::Ready(Ok(None)),
+            State::Lost => return Poll::Ready(Err(NoAnswer::Lost)),
+        }
         loop {
-            match poll_fn(|context| rest.poll_frame(context)).await {
+            match ready!(rest.poll_frame(context)) {
                 None => {
                     self.state = State::Ended;
-                    return Ok(None);
+                    return Poll::Ready(Ok(None));
                 }
-                Some(Err(_)) => return Err(NoAnswer::Lost),
+                Some(Err(_)) => {
+                    self.state = State::Lost;
+                    return Poll::Ready(Err(NoAnswer::Lost));
+                }
                 // Trailers are no part of it.
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
-                        return Ok(Some(bytes));
+                        return Poll::Ready(Ok(Some(bytes)));
                     }
                 }
             }
@@ -213,13 +249,16 @@ impl Arrived {
 
     /// Says that the answer's last word has come.
     pub(super) const fn complete(&mut self) {
-        self.state = State::Complete;
+        if matches!(self.state, State::Coming) {
+            self.state = State::Complete;
+        }
     }
 }
 
 impl Drop for Arrived {
     fn drop(&mut self) {
-        let Some(mut rest) = self.rest.take().filter(|_| self.state != State::Coming) else { return };
+        let has_all = matches!(self.state, State::Complete | State::Ended);
+        let Some(mut rest) = self.rest.take().filter(|_| has_all) else { return };
         match rest.poll_end(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Some(link)) => self.shelf.put(link),
             Poll::Ready(None) => {}

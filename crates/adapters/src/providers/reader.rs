@@ -7,10 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// What an event says.
+/// What an event says beside its text.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
-    pub(crate) text: String,
     pub(crate) only_usage: bool,
     pub(crate) last: bool,
 }
@@ -40,16 +39,16 @@ impl Reader {
         self.finished
     }
 
-    /// Reads the data of one event.
-    pub(crate) fn read(&mut self, data: &[u8]) -> Result<Reading, ProviderError> {
+    /// Reads the data of one event, and writes its text behind `text`.
+    pub(crate) fn read(&mut self, data: &[u8], text: &mut String) -> Result<Reading, ProviderError> {
         match self.dialect {
-            Dialect::ChatCompletions | Dialect::Embeddings => self.chat(data),
-            Dialect::Messages => self.messages(data),
-            Dialect::Responses => self.responses(data),
+            Dialect::ChatCompletions | Dialect::Embeddings => self.chat(data, text),
+            Dialect::Messages => self.messages(data, text),
+            Dialect::Responses => self.responses(data, text),
         }
     }
 
-    fn chat(&mut self, data: &[u8]) -> Result<Reading, ProviderError> {
+    fn chat(&mut self, data: &[u8], text: &mut String) -> Result<Reading, ProviderError> {
         if data == b"[DONE]" {
             return Ok(Reading { last: true, ..Reading::default() });
         }
@@ -62,14 +61,13 @@ impl Reader {
             self.usage = usage::of_openai(usage);
         }
         self.finished |= chunk.choices.iter().any(|choice| choice.finish_reason.is_some());
-        let mut text = String::new();
         for delta in chunk.choices.iter().filter_map(|choice| choice.delta.as_ref()) {
-            delta.write(&mut text);
+            delta.write(text);
         }
-        Ok(Reading { only_usage: told && chunk.choices.is_empty(), text, last: false })
+        Ok(Reading { only_usage: told && chunk.choices.is_empty(), last: false })
     }
 
-    fn messages(&mut self, data: &[u8]) -> Result<Reading, ProviderError> {
+    fn messages(&mut self, data: &[u8], text: &mut String) -> Result<Reading, ProviderError> {
         let event: MessagesEvent<'_> = parse(data)?;
         if let Some(error) = event.error.as_ref().filter(|_| event.kind == "error") {
             return Err(failed(error));
@@ -79,16 +77,15 @@ impl Reader {
             self.running.add(usage);
             self.usage = self.running.reported();
         }
-        let mut text = String::new();
         for part in [&event.delta, &event.content_block].into_iter().flatten() {
-            part.write(&mut text);
+            part.write(text);
         }
         let last = event.kind == "message_stop";
         self.finished |= last;
-        Ok(Reading { text, only_usage: false, last })
+        Ok(Reading { only_usage: false, last })
     }
 
-    fn responses(&mut self, data: &[u8]) -> Result<Reading, ProviderError> {
+    fn responses(&mut self, data: &[u8], text: &mut String) -> Result<Reading, ProviderError> {
         // Some servers of this dialect end their streams like chats.
         if data == b"[DONE]" {
             return Ok(Reading { last: true, ..Reading::default() });
@@ -108,7 +105,8 @@ impl Reader {
             self.usage = usage::of_openai(usage);
         }
         let delta = event.delta.as_ref().and_then(Value::as_str).filter(|_| event.kind.ends_with(".delta"));
-        Ok(Reading { text: delta.unwrap_or("").to_owned(), only_usage: false, last })
+        text.push_str(delta.unwrap_or(""));
+        Ok(Reading { only_usage: false, last })
     }
 }
 

@@ -4,7 +4,9 @@
 //! - However the bytes are chunked, the events are the same, and together they are the bytes that came.
 //! - What is held back is bounded: an event longer than the limit is refused.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
+use memchr::memchr2;
+use std::borrow::Cow;
 
 /// Cuts bytes into events. An event ends with an empty line; lines end with LF, CRLF or CR.
 #[derive(Debug)]
@@ -30,12 +32,12 @@ impl Splitter {
     }
 
     /// The bytes of the next whole event, its empty line included.
-    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
+    pub(crate) fn next(&mut self) -> Result<Option<BytesMut>, TooLong> {
         let end = self.end_of_event();
         match end {
             Some(end) => {
                 self.searched = 0;
-                Ok(Some(self.held.split_to(end).freeze()))
+                Ok(Some(self.held.split_to(end)))
             }
             None if self.held.len() > self.longest => Err(TooLong),
             None => Ok(None),
@@ -43,16 +45,16 @@ impl Splitter {
     }
 
     /// What is left when no more bytes come: an event that was never ended, or nothing.
-    pub(crate) fn rest(&mut self) -> Bytes {
+    pub(crate) fn rest(&mut self) -> BytesMut {
         self.searched = 0;
-        self.held.split().freeze()
+        self.held.split()
     }
 
     /// Where the first event ends, if it is known to: after two line ends in a row.
     fn end_of_event(&mut self) -> Option<usize> {
         let bytes = &self.held;
         let mut at = self.searched;
-        while let Some(found) = bytes.get(at..)?.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        while let Some(found) = memchr2(b'\n', b'\r', bytes.get(at..)?) {
             let line_end = at + found;
             let Some(next) = after_line_end(bytes, line_end) else {
                 // A CR at the very end may be half of a CRLF: decide when more is here.
@@ -89,20 +91,24 @@ fn after_line_end(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 /// The data of an event: its `data` lines, joined. An event of comments only has none.
-pub(crate) fn data(event: &[u8]) -> Option<Vec<u8>> {
-    let event = event.strip_prefix(b"\xef\xbb\xbf").unwrap_or(event);
-    let mut data: Option<Vec<u8>> = None;
-    for line in event.split(|byte| matches!(byte, b'\n' | b'\r')) {
+pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let mut rest = event.strip_prefix(b"\xef\xbb\xbf").unwrap_or(event);
+    let mut data: Option<Cow<'_, [u8]>> = None;
+    while !rest.is_empty() {
+        let end = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+        let (line, after) = rest.split_at(end);
+        rest = after.get(1..).unwrap_or_default();
         let value = match line.strip_prefix(b"data") {
             Some([]) => &[],
             Some([b':', b' ', value @ ..] | [b':', value @ ..]) => value,
             Some(_) | None => continue,
         };
         match &mut data {
-            None => data = Some(value.to_vec()),
+            // Nearly every event has one line of data, which need not be copied.
+            None => data = Some(Cow::Borrowed(value)),
             Some(data) => {
-                data.push(b'\n');
-                data.extend_from_slice(value);
+                data.to_mut().push(b'\n');
+                data.to_mut().extend_from_slice(value);
             }
         }
     }
@@ -112,10 +118,11 @@ pub(crate) fn data(event: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use futures_util::StreamExt;
     use proptest::prelude::*;
 
-    fn split(chunks: &[&[u8]]) -> (Vec<Bytes>, Bytes) {
+    fn split(chunks: &[&[u8]]) -> (Vec<BytesMut>, BytesMut) {
         let mut splitter = Splitter::new(1_000_000);
         let mut events = Vec::new();
         for chunk in chunks {
@@ -132,15 +139,15 @@ mod tests {
         let (events, rest) =
             split(&[b"data: a\n\nevent: x\r\ndata: b\r\n\r\ndata: c\r\rdata: d\r\n\n: note\n\ndata: e"]);
         let data: Vec<_> = events.iter().map(|event| data(event)).collect();
-        let some = |text: &str| Some(text.as_bytes().to_vec());
+        let some = |text: &'static str| Some(Cow::Borrowed(text.as_bytes()));
         assert_eq!(data, [some("a"), some("b"), some("c"), some("d"), None]);
         assert_eq!(rest, &b"data: e"[..]);
     }
 
     #[test]
     fn data_lines_are_joined_and_other_fields_passed_over() {
-        assert_eq!(data(b"id: 1\ndata: a\ndatax: no\ndata:b\ndata\n\n"), Some(b"a\nb\n".to_vec()));
-        assert_eq!(data(b"\xef\xbb\xbfdata: a\n\n"), Some(b"a".to_vec()));
+        assert_eq!(data(b"id: 1\ndata: a\ndatax: no\ndata:b\ndata\n\n"), Some(Cow::Borrowed(&b"a\nb\n"[..])));
+        assert_eq!(data(b"\xef\xbb\xbfdata: a\n\n"), Some(Cow::Borrowed(&b"a"[..])));
     }
 
     #[test]
@@ -176,7 +183,7 @@ mod tests {
             // The end of a stream ends no event, and a CR at its end is still undecided: settle both alike.
             let stream = [&stream[..], b"x\n\n"].concat();
             let (events, _) = split(&[&stream]);
-            let ours: Vec<Vec<u8>> = events.iter().filter_map(|event| data(event)).collect();
+            let ours: Vec<Vec<u8>> = events.iter().filter_map(|event| Some(data(event)?.into_owned())).collect();
             let body = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from(stream))]);
             let theirs = sse_stream::SseStream::from_bytes_stream(body).map(|event| event.unwrap().data);
             let theirs: Vec<Vec<u8>> = tokio::runtime::Builder::new_current_thread().build().unwrap()

@@ -88,13 +88,16 @@ impl Arrived {
         }
     }
 
-    /// The next bytes of the body; none at its end. Dropping the future loses nothing.
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, ProviderError> {
-        let chunk = match self {
-            Self::Plain(arrived) => arrived.chunk().await.map_err(drop),
-            Self::Client(response) => response.chunk().await.map_err(drop),
-        };
-        chunk.map_err(|()| ProviderError::BrokeOff { reason: "the connection was lost".to_owned() })
+    /// Gives all bytes of the body that have come to `take`, and waits if there are none; `false` at its end. Dropping the future
+    /// loses nothing.
+    pub(super) async fn chunks(&mut self, mut take: impl FnMut(&[u8])) -> Result<bool, ProviderError> {
+        match self {
+            Self::Plain(arrived) => arrived.chunks(take).await.map_err(|_| broke_off()),
+            Self::Client(response) => {
+                let chunk = response.chunk().await.map_err(|_| broke_off())?;
+                Ok(chunk.inspect(|chunk| take(chunk)).is_some())
+            }
+        }
     }
 
     /// Says that the answer's last word has come, and only its formal end may be missing.
@@ -105,6 +108,10 @@ impl Arrived {
             Self::Client(_) => {}
         }
     }
+}
+
+fn broke_off() -> ProviderError {
+    ProviderError::BrokeOff { reason: "the connection was lost".to_owned() }
 }
 
 /// What it means that there is no answer.

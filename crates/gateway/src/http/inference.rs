@@ -127,7 +127,7 @@ fn if_gone(text: &str) -> Result<IfGone, WireError> {
     }
 }
 
-async fn answer(mut reader: Reader, delivery: Delivery) -> Response {
+async fn answer(reader: Reader, delivery: Delivery) -> Response {
     let head = reader.head().await;
     let charge = reader.charge();
     let mut response = match head {
@@ -177,9 +177,15 @@ fn amount(response: &mut Response, name: HeaderName, amount: CreditUnit) {
 
 /// The parts of an answer as they come.
 fn events(reader: Reader) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold(reader, async |mut reader| match tokio::time::timeout(KEEP_ALIVE_EVERY, reader.next()).await {
-        Err(_quiet) => Some((Ok(KEEP_ALIVE), reader)),
-        Ok(part) => part.map(|part| (Ok(part.bytes), reader)),
+    stream::unfold(reader, async |mut reader| {
+        let part = match reader.next_now() {
+            Some(part) => part,
+            None => match tokio::time::timeout(KEEP_ALIVE_EVERY, reader.next()).await {
+                Err(_quiet) => return Some((Ok(KEEP_ALIVE), reader)),
+                Ok(part) => part,
+            },
+        };
+        part.map(|part| (Ok(part.bytes), reader))
     })
 }
 

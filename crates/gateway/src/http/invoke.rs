@@ -57,7 +57,7 @@ pub(super) async fn invoke(
     let bytes = Bytes::from(chat.to_string());
     let at = state.inference.now();
     let ask = Ask::read(caller, wish(&headers)?, Dialect::ChatCompletions, &bytes, at)?;
-    let mut reader = state.inference.answer(ask, &bytes)?;
+    let reader = state.inference.answer(ask, &bytes)?;
     let head = reader.head().await;
     let charge = reader.charge();
     match head {

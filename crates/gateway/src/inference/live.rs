@@ -9,7 +9,7 @@ use bytes::Bytes;
 use holdfast_adapters::providers::ProviderError;
 use holdfast_domain::{ChargeId, CreditUnit, Usage};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// How an answer begins.
 #[derive(Debug, Clone)]
@@ -69,11 +69,27 @@ struct State {
     readers: usize,
 }
 
+impl State {
+    fn push(&mut self, part: Part) {
+        self.head.get_or_insert(Head::Stream);
+        self.bytes += part.bytes.len() + part.text.len();
+        self.parts.push(part);
+    }
+
+    /// The part with this number, or that there is none; nothing if it may still come.
+    fn part(&self, at: usize) -> Option<Option<Part>> {
+        match self.parts.get(at) {
+            Some(part) => Some(Some(part.clone())),
+            None => self.ended.then_some(None),
+        }
+    }
+}
+
 /// An answer while it comes.
 #[derive(Debug)]
 pub(crate) struct Live {
     state: Mutex<State>,
-    changed: watch::Sender<()>,
+    changed: Notify,
 }
 
 impl Live {
@@ -89,7 +105,7 @@ impl Live {
             ended: false,
             readers: 0,
         };
-        Arc::new(Self { state: Mutex::new(state), changed: watch::Sender::new(()) })
+        Arc::new(Self { state: Mutex::new(state), changed: Notify::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -98,7 +114,7 @@ impl Live {
 
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
-        self.changed.send_replace(());
+        self.changed.notify_waiters();
     }
 
     /// Money is set aside for it, to be charged as this.
@@ -125,17 +141,19 @@ impl Live {
 
     /// The next part of the answer.
     pub(crate) fn push(&self, part: Part) {
-        self.change(|state| {
-            state.head.get_or_insert(Head::Stream);
-            state.bytes += part.bytes.len() + part.text.len();
-            state.parts.push(part);
-        });
+        self.change(|state| state.push(part));
     }
 
-    /// Nothing more comes.
-    pub(crate) fn end(&self, money: Option<Money>, broke: Option<ProviderError>) {
+    /// These are the last parts, and nothing more comes.
+    pub(crate) fn end(
+        &self,
+        parts: impl IntoIterator<Item = Part>,
+        money: Option<Money>,
+        broke: Option<ProviderError>,
+    ) {
         self.change(|state| {
             state.head.get_or_insert(Head::Stream);
+            parts.into_iter().for_each(|part| state.push(part));
             (state.money, state.broke, state.ended) = (money, broke.map(Arc::new), true);
         });
     }
@@ -168,17 +186,20 @@ impl Live {
 
     /// Waits until nobody reads it.
     pub(crate) async fn deserted(&self) {
-        let mut changes = self.changed.subscribe();
-        while !self.is_deserted() {
-            // The sender is our own, so this cannot fail.
-            let _changed = changes.changed().await.is_ok();
+        loop {
+            // Before looking, so that a change in between is noticed.
+            let changed = self.changed.notified();
+            if self.is_deserted() {
+                return;
+            }
+            changed.await;
         }
     }
 
     /// A reader from the beginning.
     pub(crate) fn read(self: &Arc<Self>) -> Reader {
         self.state().readers += 1;
-        Reader { changes: self.changed.subscribe(), live: Arc::clone(self), at: 0 }
+        Reader { live: Arc::clone(self), at: 0 }
     }
 }
 
@@ -186,36 +207,38 @@ impl Live {
 #[derive(Debug)]
 pub(crate) struct Reader {
     live: Arc<Live>,
-    changes: watch::Receiver<()>,
     at: usize,
 }
 
 impl Reader {
-    async fn wait<T>(&mut self, look: impl Fn(&State, usize) -> Option<T>) -> T {
+    async fn wait<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {
         loop {
-            // Marked as seen before looking, so that a change in between is noticed.
-            self.changes.borrow_and_update();
-            if let Some(found) = look(&self.live.state(), self.at) {
+            // Before looking, so that a change in between is noticed.
+            let changed = self.live.changed.notified();
+            if let Some(found) = look(&self.live.state()) {
                 return found;
             }
-            let _changed = self.changes.changed().await.is_ok();
+            changed.await;
         }
     }
 
     /// How the answer begins.
-    pub(crate) async fn head(&mut self) -> Head {
-        self.wait(|state, _| state.head.clone()).await
+    pub(crate) async fn head(&self) -> Head {
+        self.wait(|state| state.head.clone()).await
     }
 
     /// The next part; `None` after the last.
     pub(crate) async fn next(&mut self) -> Option<Part> {
-        let next = self.wait(|state, at| match state.parts.get(at) {
-            Some(part) => Some(Some(part.clone())),
-            None => state.ended.then_some(None),
-        });
-        let part = next.await;
+        let part = self.wait(|state| state.part(self.at)).await;
         self.at += usize::from(part.is_some());
         part
+    }
+
+    /// The same without waiting; nothing if it may still come.
+    pub(crate) fn next_now(&mut self) -> Option<Option<Part>> {
+        let part = self.live.state().part(self.at)?;
+        self.at += usize::from(part.is_some());
+        Some(part)
     }
 
     /// What it is charged as, once it has begun.
@@ -270,10 +293,10 @@ mod tests {
         }
         let middle = tokio::spawn(all(live.read()));
         live.push(part("d"));
-        live.end(None, None);
-        assert_eq!(early.await.unwrap(), "abcd");
-        assert_eq!(middle.await.unwrap(), "abcd");
-        assert_eq!(all(live.read()).await, "abcd");
+        live.end([part("e"), part("f")], None, None);
+        assert_eq!(early.await.unwrap(), "abcdef");
+        assert_eq!(middle.await.unwrap(), "abcdef");
+        assert_eq!(all(live.read()).await, "abcdef");
     }
 
     #[tokio::test]

@@ -24,7 +24,7 @@ use crate::wire::error::{Problem, WireError};
 use crate::wire::ids;
 use bytes::Bytes;
 use holdfast_adapters::providers::{
-    Call, Delivery, Dialect, PieceStream, Pool, ProviderError, Reply, Reported, Tokens,
+    Call, Delivery, Dialect, PieceStream, Pieces, Pool, ProviderError, Reply, Reported, Tokens,
 };
 use holdfast_domain::charge::{self, Actual, Charge, Finality, OnExpiry, Overrun, Reserve, Terms};
 use holdfast_domain::{ChargeId, CreditUnit, Event, Rates, Rounding, Usage};
@@ -238,6 +238,11 @@ impl Inference {
             dialect: job.ask.dialect,
             body: job.ask.body.clone(),
             delivery: job.ask.delivery,
+            // Who pays up to a limit is charged for no event beyond the one that reaches it.
+            pieces: match job.ask.wish.if_gone {
+                IfGone::DrainUpTo(_) => Pieces::Single,
+                IfGone::Drain | IfGone::Cancel => Pieces::Together,
+            },
             max_output_tokens: Some(job.quote.output),
             key: job.ask.wish.provider_key.clone(),
             headers: job.ask.wish.headers.clone(),
@@ -299,16 +304,10 @@ impl Inference {
         let Told { text, usage, withheld, .. } = told;
         let money = self.commit(&job, &usage, || text, broke.is_none()).await?;
         failpoint::pass("inference.before_end");
-        if let Some(money) = money {
-            job.live.push(Part::event(cost_comment(money)));
-        }
-        for part in withheld {
-            job.live.push(with_cost(part, money));
-        }
-        if let Some(error) = &broke {
-            job.live.push(Part::event(error.event(job.ask.dialect)));
-        }
-        job.live.end(money, broke);
+        let cost = money.map(|money| Part::event(cost_comment(money)));
+        let withheld = withheld.into_iter().map(|part| with_cost(part, money));
+        let failed = broke.as_ref().map(|error| Part::event(error.event(job.ask.dialect)));
+        job.live.end(cost.into_iter().chain(withheld).chain(failed), money, broke);
         Ok(())
     }
 

@@ -211,7 +211,7 @@ impl StreamTranslation {
     }
 
     /// The events for the caller that the data of one upstream event becomes; possibly none.
-    pub(crate) fn event(&mut self, data: &[u8]) -> Result<Bytes, ProviderError> {
+    pub(crate) fn event(&mut self, data: &[u8]) -> Result<BytesMut, ProviderError> {
         let mut out = BytesMut::new();
         let steps = match &mut self.from_messages {
             _ if data == b"[DONE]" => vec![ChatStep::Done],
@@ -221,7 +221,7 @@ impl StreamTranslation {
         for step in &steps {
             self.to.write(step, &mut out)?;
         }
-        Ok(out.freeze())
+        Ok(out)
     }
 }
 

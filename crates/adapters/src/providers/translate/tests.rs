@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::providers::body::Body;
-use crate::providers::call::Headers;
+use crate::providers::call::{Headers, Pieces};
 use holdfast_domain::Timestamp;
 
 fn call(dialect: Dialect, body: &Value) -> Call {
@@ -10,6 +10,7 @@ fn call(dialect: Dialect, body: &Value) -> Call {
         dialect,
         body: Body::parse(body.to_string().as_bytes()).unwrap(),
         delivery: Delivery::Whole,
+        pieces: Pieces::Together,
         max_output_tokens: None,
         key: None,
         headers: Headers::default(),

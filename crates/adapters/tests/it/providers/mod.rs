@@ -8,7 +8,7 @@ mod streams;
 mod wire;
 
 use holdfast_adapters::providers::{
-    Body, Call, Config, Delivery, Dialect, Headers, Piece, PieceStream, ProviderError, Providers, Reply, Whole,
+    Body, Call, Config, Delivery, Dialect, Headers, Piece, PieceStream, Pieces, ProviderError, Providers, Reply, Whole,
 };
 use holdfast_domain::Timestamp;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ fn call(dialect: Dialect, delivery: Delivery, body: &Value) -> Call {
         dialect,
         body: Body::parse(body.to_string().as_bytes()).unwrap(),
         delivery,
+        pieces: Pieces::Together,
         max_output_tokens: None,
         key: None,
         headers: Headers::default(),
