@@ -17,6 +17,7 @@ mod error;
 mod gate;
 mod http;
 mod litellm;
+mod pattern;
 mod plain;
 mod pool;
 mod reader;

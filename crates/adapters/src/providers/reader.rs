@@ -2,6 +2,7 @@
 
 use super::call::Dialect;
 use super::error::ProviderError;
+use super::pattern::Pattern;
 use super::usage::{self, Reported, Running};
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,11 +23,14 @@ pub(crate) struct Reader {
     running: Running,
     /// The model said that it is finished; only the formal end is missing.
     finished: bool,
+    /// Of a chat's events with words.
+    pattern: Pattern,
 }
 
 impl Reader {
     pub(crate) fn new(dialect: Dialect) -> Self {
-        Self { dialect, usage: Reported::Missing, running: Running::default(), finished: false }
+        let (usage, running) = (Reported::Missing, Running::default());
+        Self { dialect, usage, running, finished: false, pattern: Pattern::default() }
     }
 
     /// The usage as known so far.
@@ -52,9 +56,16 @@ impl Reader {
         if data == b"[DONE]" {
             return Ok(Reading { last: true, ..Reading::default() });
         }
+        if let Some(words) = self.pattern.words(data) {
+            text.push_str(words);
+            return Ok(Reading::default());
+        }
         let chunk: ChatChunk<'_> = parse(data)?;
         if let Some(error) = &chunk.error {
             return Err(failed(error));
+        }
+        if let Some(words) = chunk.only_words() {
+            self.pattern.learn(data, words);
         }
         let told = chunk.usage.is_some();
         if let Some(usage) = &chunk.usage {
@@ -192,6 +203,24 @@ struct ChatChunk<'a> {
     error: Option<Value>,
 }
 
+impl ChatChunk<'_> {
+    /// Its words, if it says nothing else and they stand in it as they are.
+    fn only_words(&self) -> Option<&str> {
+        let Self { choices, usage: None, error: None } = self else { return None };
+        let [ChatChoice { delta: Some(delta), finish_reason: None }] = &choices[..] else { return None };
+        match delta {
+            ChatDelta {
+                content: Some(Cow::Borrowed(words)),
+                reasoning_content: None,
+                reasoning: None,
+                refusal: None,
+                tool_calls: None,
+            } => Some(words),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct ChatChoice<'a> {
     #[serde(borrow)]
@@ -291,4 +320,67 @@ struct ResponsesEvent<'a> {
 struct ResponsesOutcome {
     usage: Option<Value>,
     error: Option<Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(words: &str, rest: &str) -> String {
+        format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{{"content":"{words}"}}{rest}}}]}}"#)
+    }
+
+    /// What a reader of all of them says of each is what one says that sees it alone.
+    fn check(events: &[String]) {
+        let mut reader = Reader::new(Dialect::ChatCompletions);
+        let mut finished = false;
+        for event in events {
+            let mut alone = Reader::new(Dialect::ChatCompletions);
+            let (mut text, mut expected) = (String::new(), String::new());
+            let reading = reader.read(event.as_bytes(), &mut text);
+            assert_eq!(reading, alone.read(event.as_bytes(), &mut expected), "{event}");
+            assert_eq!(text, expected, "{event}");
+            finished |= alone.finished();
+            assert_eq!(reader.finished(), finished, "{event}");
+        }
+    }
+
+    #[test]
+    fn an_event_like_another_is_read_as_if_it_were_the_first() {
+        let open = r#","finish_reason":null"#;
+        let words = [
+            "Hello",
+            " world",
+            "",
+            "é",
+            r"a\nb",
+            r#"a\"b"#,
+            r#""},"finish_reason":"stop","x":{"y":""#,
+            "tab\there",
+            "]}",
+        ];
+        let mut events: Vec<String> = words.iter().map(|words| event(words, open)).collect();
+        events.push(event("stop", r#","finish_reason":"stop""#));
+        events.push(event("again", open));
+        events.push(r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#.to_owned());
+        events.push(r#"{"id":"c","choices":[{"index":0,"delta":{"content":"#.to_owned());
+        events.push(r#"{"error":{"type":"server_error"}}"#.to_owned());
+        for first in 0..events.len() {
+            events.rotate_left(1);
+            check(&events);
+            let pairs: Vec<String> = events.iter().flat_map(|event| [event.clone(), events[first].clone()]).collect();
+            check(&pairs);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused_after_any_event() {
+        let mut reader = Reader::new(Dialect::ChatCompletions);
+        let mut text = String::new();
+        reader.read(event("a", "").as_bytes(), &mut text).unwrap();
+        let broken = event("?", "").replace('?', "\u{0}").into_bytes();
+        let broken: Vec<u8> = broken.into_iter().map(|byte| if byte == 0 { 0xff } else { byte }).collect();
+        assert!(matches!(reader.read(&broken, &mut text), Err(ProviderError::Unreadable { .. })));
+        assert_eq!(text, "a");
+    }
 }
