@@ -5,7 +5,7 @@
 //! - Nobody who reads slowly, or goes away, holds up the writer.
 
 use crate::http::ApiError;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use holdfast_adapters::providers::ProviderError;
 use holdfast_domain::{ChargeId, CreditUnit, Usage};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,6 +74,16 @@ impl State {
         self.head.get_or_insert(Head::Stream);
         self.bytes += part.bytes.len() + part.text.len();
         self.parts.push(part);
+    }
+
+    /// Keeps the parts in memory of their own: a part that was cut from what a provider sent keeps all of that, which is several
+    /// times as much.
+    fn compact(&mut self) {
+        let mut all = BytesMut::with_capacity(self.parts.iter().map(|part| part.bytes.len()).sum());
+        self.parts.iter().for_each(|part| all.extend_from_slice(&part.bytes));
+        let mut all = all.freeze();
+        self.parts.iter_mut().for_each(|part| part.bytes = all.split_to(part.bytes.len()));
+        self.parts.shrink_to_fit();
     }
 
     /// The part with this number, or that there is none; nothing if it may still come.
@@ -154,6 +164,7 @@ impl Live {
         self.change(|state| {
             state.head.get_or_insert(Head::Stream);
             parts.into_iter().for_each(|part| state.push(part));
+            state.compact();
             (state.money, state.broke, state.ended) = (money, broke.map(Arc::new), true);
         });
     }
@@ -281,6 +292,19 @@ mod tests {
             text.push_str(&part.text);
         }
         text
+    }
+
+    #[test]
+    fn what_is_kept_of_a_stream_does_not_keep_what_it_was_cut_from() {
+        let sent = Bytes::from(vec![b'x'; 1 << 16]);
+        let live = Live::new("inf_1".parse().unwrap());
+        live.push(Part { bytes: sent.slice(..3), text: String::new() });
+        live.push(Part { bytes: sent.slice(8..10), text: String::new() });
+        assert!(!sent.is_unique());
+        live.end([Part { bytes: sent.slice(..1), text: String::new() }], None, None);
+        assert!(sent.is_unique());
+        let parts: Vec<_> = live.state().parts.iter().map(|part| part.bytes.clone()).collect();
+        assert_eq!(parts, ["xxx", "xx", "x"].map(Bytes::from));
     }
 
     #[tokio::test]
