@@ -16,13 +16,15 @@ use holdfast_domain::{ChargeId, EscrowId, Key};
 use holdfast_journal::{Disk, Location, failpoint};
 use run::{DIRECTORY, Run};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::io;
 use std::sync::Arc;
 
-/// How many keys collect before they are written out: as many as a map has room for that takes 9 MB. With its spare and one that is
+/// How many keys collect before they are written out: as many as a map has room for that takes 6 MB. With its spare and one that is
 /// being written that is most of what a busy server allocates.
 const FRESH_MAX: usize = 220_000;
+/// How many such maps may wait to be written out. A large merge holds them up for some seconds.
+const FROZEN_MAX: usize = 5;
 /// How many runs of one tier are merged into one of the next.
 const MERGE_WIDTH: usize = 4;
 /// The most keys of a merged run: a larger merge would need too much memory for its filter.
@@ -62,6 +64,31 @@ impl KeyHash {
     }
 }
 
+/// A hash as it stands in a map. A number of 128 bits stands at a multiple of 16 bytes, and a quarter of the map would be gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Halves {
+    high: u64,
+    low: u64,
+}
+
+impl From<KeyHash> for Halves {
+    fn from(KeyHash(hash): KeyHash) -> Self {
+        Self { high: (hash >> 64) as u64, low: hash as u64 }
+    }
+}
+
+impl From<Halves> for KeyHash {
+    fn from(Halves { high, low }: Halves) -> Self {
+        Self(u128::from(high) << 64 | u128::from(low))
+    }
+}
+
+impl Hash for Halves {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.low);
+    }
+}
+
 /// A hasher for keys that are hashes already.
 #[derive(Default)]
 pub(crate) struct Identity(u64);
@@ -71,15 +98,15 @@ impl Hasher for Identity {
         self.0
     }
     fn write(&mut self, _: &[u8]) {
-        unreachable!("only u128 keys are hashed")
+        unreachable!("only halves of hashes are hashed")
     }
-    fn write_u128(&mut self, hash: u128) {
-        self.0 = hash as u64;
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }
 
 /// A map by hash.
-pub(crate) type HashedMap<V> = HashMap<u128, V, BuildHasherDefault<Identity>>;
+pub(crate) type HashedMap<V> = HashMap<Halves, V, BuildHasherDefault<Identity>>;
 
 /// The entries that a run covers: above `after`, up to and with `through`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,7 +199,7 @@ impl<D: Disk> Keys<D> {
 
     /// Notes that `key`'s newest record stands at `location`.
     pub(crate) fn insert(&mut self, key: KeyHash, location: Location) {
-        self.fresh.insert(key.0, location);
+        self.fresh.insert(key.into(), location);
     }
 
     /// Whether enough has collected to be written out.
@@ -188,7 +215,7 @@ impl<D: Disk> Keys<D> {
 
     /// Whether writing out has fallen so far behind that the intake must wait for it.
     pub(crate) fn is_behind(&self) -> bool {
-        self.frozen.len() > 2
+        self.frozen.len() > FROZEN_MAX
     }
 
     /// Whether every key up to entry `through` is in a run.
@@ -212,11 +239,11 @@ impl<D: Disk> Keys<D> {
 
     /// The place of a key's newest record.
     pub(crate) fn get(&self, key: KeyHash) -> io::Result<Option<Location>> {
-        if let Some(location) = self.fresh.get(&key.0) {
+        if let Some(location) = self.fresh.get(&key.into()) {
             return Ok(Some(*location));
         }
         for frozen in self.frozen.iter().rev() {
-            if let Some(location) = frozen.entries.get(&key.0) {
+            if let Some(location) = frozen.entries.get(&key.into()) {
                 return Ok(Some(*location));
             }
         }
@@ -232,7 +259,7 @@ impl<D: Disk> Keys<D> {
     pub(crate) fn approach(&self, key: KeyHash) {
         self.approach_insert(key);
         for frozen in &self.frozen {
-            std::hint::black_box(frozen.entries.contains_key(&key.0));
+            std::hint::black_box(frozen.entries.contains_key(&key.into()));
         }
         for run in &self.runs {
             std::hint::black_box(run.glance(key));
@@ -241,7 +268,7 @@ impl<D: Disk> Keys<D> {
 
     /// Brings nearer where [`Keys::insert`] will write.
     pub(crate) fn approach_insert(&self, key: KeyHash) {
-        std::hint::black_box(self.fresh.contains_key(&key.0));
+        std::hint::black_box(self.fresh.contains_key(&key.into()));
     }
 
     /// The next piece of work on the files, given that the journal is durable up to and with entry `durable`.
@@ -264,9 +291,16 @@ impl<D: Disk> Keys<D> {
     pub(crate) fn execute(disk: &D, job: &Job<D::File>) -> io::Result<Run<D::File>> {
         let range = match &job.work {
             Work::Flush { entries, range } => {
-                let mut sorted: Vec<_> = entries.iter().map(|(key, location)| (KeyHash(*key), *location)).collect();
+                let mut sorted: Vec<_> = entries.iter().map(|(key, location)| (*key, *location)).collect();
                 sorted.sort_unstable();
-                run::write(disk, *range, 0, sorted.len() as u64, sorted.into_iter().map(Ok))?;
+                let count = sorted.len() as u64;
+                run::write(
+                    disk,
+                    *range,
+                    0,
+                    count,
+                    sorted.into_iter().map(|(key, location)| Ok((key.into(), location))),
+                )?;
                 *range
             }
             Work::Merge { runs } => {

@@ -94,7 +94,8 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     pub(super) fn new(lives: Vec<Record>, keyed: Vec<Record>) -> Self {
-        let place = |record: &Record| Some((KeyHash::of_key(record.key.as_ref()?).0, Location::unpack(record.offset)));
+        let place =
+            |record: &Record| Some((KeyHash::of_key(record.key.as_ref()?).into(), Location::unpack(record.offset)));
         let places = keyed.iter().filter_map(place).collect();
         let records = lives.into_iter().chain(keyed).map(|record| (record.offset, record)).collect();
         Self { places, records }
@@ -105,7 +106,7 @@ impl Archive for Loaded {
     type Sheet = Page;
 
     fn find(&self, key: KeyHash) -> Result<Option<Location>, Refusal> {
-        Ok(self.places.get(&key.0).copied())
+        Ok(self.places.get(&key.into()).copied())
     }
 
     fn read(&self, location: Location, page: &Page) -> Result<Record, Refusal> {
@@ -118,7 +119,7 @@ impl Archive for Loaded {
     }
 
     fn note(&mut self, key: KeyHash, location: Location) {
-        self.places.insert(key.0, location);
+        self.places.insert(key.into(), location);
     }
 
     fn noted(&mut self, _offset: u64) {}
