@@ -20,15 +20,13 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::io;
 use std::sync::Arc;
 
-/// How many keys collect before they are written out: as many as a map has room for that takes 6 MB. With its spare and one that is
-/// being written that is most of what a busy server allocates.
-const FRESH_MAX: usize = 220_000;
-/// How many such maps may wait to be written out. A large merge holds them up for some seconds.
-const FROZEN_MAX: usize = 5;
+/// How many keys collect before they are written out: a map of them takes 13 MB. Half as many were tried: after a long history the
+/// merges that come twice as often took a tenth of the speed.
+const FRESH_MAX: usize = 400_000;
 /// How many runs of one tier are merged into one of the next.
 const MERGE_WIDTH: usize = 4;
 /// The most keys of a merged run: a larger merge would need too much memory for its filter.
-const RUN_KEYS_MAX: u64 = 128 * FRESH_MAX as u64;
+const RUN_KEYS_MAX: u64 = 64 * FRESH_MAX as u64;
 /// Keys that come slowly are written out when there is this part of the most: until then they are only memory.
 const EARLY_PART: usize = 8;
 /// The memory that filters may take; beyond it they are read from the file.
@@ -215,7 +213,7 @@ impl<D: Disk> Keys<D> {
 
     /// Whether writing out has fallen so far behind that the intake must wait for it.
     pub(crate) fn is_behind(&self) -> bool {
-        self.frozen.len() > FROZEN_MAX
+        self.frozen.len() > 2
     }
 
     /// Whether every key up to entry `through` is in a run.
