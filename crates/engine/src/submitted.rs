@@ -1,7 +1,7 @@
 //! A caller's batch on its way: decided on the caller's own thread, and, from where that was not possible, by the workers.
 //!
 //! To hash a request takes a fifth of the time that it takes to decide it. So a large batch has a helper, which hashes the next part
-//! while the last one is decided, if a processor has the time; if none has, the caller hashes it itself.
+//! while the last one is decided, if a processor has the time; if none had, the caller hashes it itself and does not wait.
 
 use crate::error::Refusal;
 use crate::request::{Answer, BATCH_MAX, Hashes, Request};
@@ -11,10 +11,13 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use tokio::sync::oneshot;
 
-/// A batch is made, hashed and decided in parts of this size: few enough to stay in the cache from one to the next.
-const PART: usize = 256;
+/// A batch is made, hashed and decided in parts. The first is this small, because its caller hashes it alone.
+const PART_MIN: usize = 256;
+/// Each is twice the one before, because the helper is woken for each, up to this many: few enough to stay in the cache. Parts that
+/// are left to the workers stay small: they have no helper, and several callers take turns.
+const PART_MAX: usize = 1_024;
 /// From this many on, a batch is worth a helper: to start one takes as long as to hash some two hundred requests.
-const HELPED: usize = 8 * PART;
+const HELPED: usize = 2_048;
 
 /// A batch that has been submitted.
 pub(crate) struct Submitted {
@@ -34,11 +37,15 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// The hashes, worked out here if nobody has yet. One who is at it is not waited for: it may have no processor.
     pub(crate) fn hashes(&self) -> &[Hashes] {
-        self.hashes.get_or_init(|| {
+        if self.hashes.get().is_none() {
             let mut body = Vec::with_capacity(256);
-            self.requests.iter().map(|request| Hashes::of(request, &mut body)).collect()
-        })
+            let hashes = self.requests.iter().map(|request| Hashes::of(request, &mut body)).collect();
+            // The same, if another was quicker after all.
+            let _kept = self.hashes.set(hashes);
+        }
+        self.hashes.get().expect("they were there or have been put there")
     }
 }
 
@@ -50,8 +57,10 @@ struct Batch<'a, D: Disk> {
     is_own: bool,
     /// How many of those that the caller has decided the workers do not know of yet.
     uncalled: usize,
-    /// How many are still to come.
+    /// How many are still to be decided.
     left: usize,
+    /// The size of the part that was made last.
+    size: usize,
     /// Parts that are done with, for their memory.
     spare: Vec<Vec<Request>>,
 }
@@ -68,7 +77,7 @@ impl<D: Disk> Shared<D> {
         let is_own = self.turns.waiting() == 0;
         self.admit(count)?;
         let submitted = Submitted { answers: Vec::with_capacity(count), durable: None, parts: Vec::new() };
-        let mut batch = Batch { shared: self, submitted, is_own, uncalled: 0, left: count, spare: Vec::new() };
+        let mut batch = Batch { shared: self, submitted, is_own, uncalled: 0, left: count, size: 0, spare: Vec::new() };
         // As many as were admitted, whatever the iterator goes on to give.
         let mut requests = requests.take(count);
         if is_own && count >= HELPED {
@@ -103,7 +112,8 @@ impl<D: Disk> Shared<D> {
 impl<D: Disk> Batch<'_, D> {
     fn part(&mut self, from: &mut impl Iterator<Item = Request>) -> Option<Arc<Part>> {
         let mut requests = self.spare.pop().unwrap_or_default();
-        requests.extend(from.take(PART));
+        self.size = if self.is_own { (self.size * 2).clamp(PART_MIN, PART_MAX) } else { PART_MIN };
+        requests.extend(from.take(self.size));
         (!requests.is_empty()).then(|| Arc::new(Part { requests, ..Part::default() }))
     }
 
