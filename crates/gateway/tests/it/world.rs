@@ -214,6 +214,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// The same connection, for whoever sends while another reads.
+    pub(crate) fn another(&self) -> Self {
+        Self { stream: BufReader::new(self.stream.get_ref().try_clone().unwrap()) }
+    }
+
     pub(crate) fn send(&mut self, line: &[u8]) {
         self.stream.get_mut().write_all(line).unwrap();
         self.stream.get_mut().write_all(b"\n").unwrap();
