@@ -60,6 +60,8 @@ pub(super) struct Desk {
     pub(super) is_written: bool,
     /// Who waits for the open batch to be durable.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
+    /// Whether it is to be written for them now: the first of them lets others join.
+    pub(super) is_called_for: bool,
     /// Whether the last frame has no seal after it.
     pub(super) is_unsealed: bool,
     /// Whether the writer sleeps, and for what.
@@ -83,6 +85,7 @@ impl Desk {
             rides: false,
             is_written: false,
             waiting: Vec::new(),
+            is_called_for: false,
             // A start may follow a crash that left the last frame without a seal.
             is_unsealed: cursor.next_offset > 1,
             asleep: Asleep::Not,
@@ -225,6 +228,7 @@ impl Desk {
         }
         self.cursor = self.batch.end();
         self.frames += 1;
+        self.is_called_for = false;
         let next = Batch::begin(self.cursor, std::mem::take(&mut self.memory));
         Some((std::mem::replace(&mut self.batch, next), std::mem::take(&mut self.waiting)))
     }

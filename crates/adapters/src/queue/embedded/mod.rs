@@ -6,7 +6,9 @@
 //! ```
 //!
 //! A caller decides at the desk, under a lock, and waits until the record that its answer tells of is durable. The workers of the
-//! engine beside it write all that has been decided as one frame, in turn with the journal (`engine/rounds.rs`). A lone caller
+//! engine beside it write all that has been decided as one frame, in turn with the journal (`engine/rounds.rs`). Whoever is the
+//! first to wait for a frame has it written, but only after those who could go on beside it have gone on: many callers become
+//! ready together, and a frame for the first of them alone would keep the others waiting for the next. A lone caller
 //! with a quick disk writes it on its own thread: to wake a worker and be woken by it takes as long as the sync. A **writer**
 //! thread writes what nobody waits for, and everything where no engine does. A **filer** thread brings what is durable into the
 //! file and lets go of ended items.
@@ -70,6 +72,22 @@ struct Shared<D: Disk> {
     /// The engine whose rounds write this log too, if there is one.
     rounds: Option<Rounds>,
     segment_bytes: u32,
+}
+
+/// Whether others wait for the open batch already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    First,
+    Later,
+}
+
+/// Calls when it is dropped: whoever was to call and goes away has others count on it.
+struct Call<'a, D: Disk>(&'a Shared<D>);
+
+impl<D: Disk> Drop for Call<'_, D> {
+    fn drop(&mut self) {
+        self.0.call();
+    }
 }
 
 /// What the writer is to do.
@@ -171,7 +189,7 @@ impl<D: Disk> Shared<D> {
             if desk.failure.is_some() {
                 return Work::Leave;
             }
-            if (desk.is_stopping && !desk.is_batch_empty()) || (!desk.rides && !desk.waiting.is_empty()) {
+            if (desk.is_stopping && !desk.is_batch_empty()) || (!desk.rides && desk.is_called_for) {
                 return Work::Write;
             }
             let is_idle = desk.is_batch_empty() && !desk.is_unsealed;
@@ -233,10 +251,13 @@ impl<D: Disk> Shared<D> {
                 }
             }
         }
-        if let Some(told) = self.wait_for(after)
-            && told.await.is_ok()
-        {
-            return Ok(());
+        if let Some((told, place)) = self.wait_for(after) {
+            if place == Place::First {
+                self.call_in_a_moment().await;
+            }
+            if told.await.is_ok() {
+                return Ok(());
+            }
         }
         // Its frame is being written, or could not be.
         let mut durable = self.core.durable.subscribe();
@@ -252,13 +273,27 @@ impl<D: Disk> Shared<D> {
         self.core.durable.borrow().through >= record
     }
 
-    /// Has somebody told when a record of the open batch is durable, and sees to it that it is written; `None` if the record is in
-    /// an earlier one.
-    fn wait_for(&self, after: u64) -> Option<oneshot::Receiver<()>> {
+    /// Has somebody told when a record of the open batch is durable; `None` if the record is in an earlier one. The first who waits
+    /// is to have it written, for all who wait by then.
+    fn wait_for(&self, after: u64) -> Option<(oneshot::Receiver<()>, Place)> {
         let mut desk = lock(&self.core.desk);
-        // Who finds others waiting need not ring: the round that was rung for is for all of them.
-        let is_first = desk.waiting.is_empty();
-        let told = desk.wait_for(after)?;
+        let place = if desk.waiting.is_empty() { Place::First } else { Place::Later };
+        Some((desk.wait_for(after)?, place))
+    }
+
+    /// Has the open batch written, once those who could go on beside the caller have gone on: what they decide shares its sync.
+    async fn call_in_a_moment(&self) {
+        let _calls_at_the_end = Call(self);
+        tokio::task::yield_now().await;
+    }
+
+    /// Has the open batch written, if somebody still waits for it.
+    fn call(&self) {
+        let mut desk = lock(&self.core.desk);
+        if desk.waiting.is_empty() {
+            return;
+        }
+        desk.is_called_for = true;
         let rides = desk.rides;
         let is_to_look = match desk.asleep {
             Asleep::Not => false,
@@ -271,10 +306,9 @@ impl<D: Disk> Shared<D> {
         } else {
             drop(desk);
         }
-        if is_first && rides && !self.rounds.as_ref().is_some_and(Rounds::ring) {
+        if rides && !self.rounds.as_ref().is_some_and(Rounds::ring) {
             self.ride_no_more();
         }
-        Some(told)
     }
 
     /// The engine goes, and no round comes any more.
@@ -303,7 +337,7 @@ impl<D: Disk> Shared<D> {
 impl<D: Disk> Companion for Shared<D> {
     fn is_waited_for(&self) -> bool {
         // Ends that nobody waits for ride with the next frame that somebody waits for.
-        !lock(&self.core.desk).waiting.is_empty()
+        lock(&self.core.desk).is_called_for
     }
 
     fn write(&self) -> Box<dyn FnOnce() + Send> {
