@@ -318,7 +318,7 @@ impl<D: Disk> Core<D> {
             }
             Err(failed) => {
                 let failure = failed.to_string();
-                lock(&self.desk).failure = Some(failure.clone());
+                lock(&self.desk).fail(failure.clone());
                 self.durable.send_modify(|progress| progress.failure = Some(failure.clone()));
                 Err(QueueFailed::Unavailable(failure))
             }

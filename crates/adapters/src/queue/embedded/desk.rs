@@ -207,9 +207,10 @@ impl Desk {
         self.batch.next().1.saturating_sub(1)
     }
 
-    /// Has somebody told when a record of the open batch is durable; `None` if it is in an earlier one.
+    /// Has somebody told when a record of the open batch is durable; `None` if it is in an earlier one, or no batch is written any
+    /// more.
     pub(super) fn wait_for(&mut self, after: u64) -> Option<oneshot::Receiver<()>> {
-        if after <= self.last().saturating_sub(u64::from(self.batch.count())) {
+        if self.failure.is_some() || after <= self.last().saturating_sub(u64::from(self.batch.count())) {
             return None;
         }
         let (teller, told) = oneshot::channel();
@@ -231,6 +232,13 @@ impl Desk {
         self.is_called_for = false;
         let next = Batch::begin(self.cursor, std::mem::take(&mut self.memory));
         Some((std::mem::replace(&mut self.batch, next), std::mem::take(&mut self.waiting)))
+    }
+
+    /// Nothing is written any more. Those who wait for the open batch are told by nobody, and look why.
+    pub(super) fn fail(&mut self, failure: String) {
+        self.failure = Some(failure);
+        self.is_called_for = false;
+        self.waiting.clear();
     }
 
     /// Takes the memory of a batch that was written.
