@@ -12,6 +12,8 @@ use holdfast_simulator::disk::Lie;
 use holdfast_simulator::rng::Rng;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The least, so that segments are begun often.
 const SEGMENT_BYTES: u32 = 64 * 1_024;
@@ -405,7 +407,7 @@ async fn a_lone_caller_finds_all_of_it_after_a_restart() {
     const ITEMS: u32 = 200;
     let data = tempfile::tempdir().unwrap();
     let store = LoggedQueue::open(data.path(), None).unwrap();
-    let (now, mut spent) = (Timestamp::from_millis(5), [std::time::Duration::ZERO; 3]);
+    let (now, mut spent) = (Timestamp::from_millis(5), [Duration::ZERO; 3]);
     for number in 1..=ITEMS {
         let id = item(number).intake.id;
         let began = std::time::Instant::now();
@@ -427,4 +429,31 @@ async fn a_lone_caller_finds_all_of_it_after_a_restart() {
     assert_eq!(store.list(finished, 1_000).await.unwrap().len(), ITEMS as usize);
     assert_eq!(store.list(Filter::default(), 1_000).await.unwrap(), [item(ITEMS + 1)]);
     assert_eq!(store.put(item(1)).await.map(|put| matches!(put, Put::Known(_))), Ok(true));
+}
+
+/// Some of them have decided what would have come with the next frame when the log fails with the one before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_fails_leaves_nobody_waiting() {
+    const CALLERS: u32 = 16;
+    for seed in 0..60 {
+        let (disk, data) = (SimDisk::new(Rng::new(seed)), tempfile::tempdir().unwrap());
+        let store = Arc::new(LoggedQueue::on(disk.clone(), data.path(), SEGMENT_BYTES, None).unwrap());
+        disk.set_fuse(Some(10 + 3 * seed));
+        let call = |caller: u32| {
+            let store = Arc::clone(&store);
+            let numbers = (0..).map(move |round| 1 + caller + CALLERS * round);
+            tokio::spawn(async move {
+                for number in numbers {
+                    if store.put(item(number)).await.is_err() {
+                        return;
+                    }
+                }
+            })
+        };
+        let callers: Vec<_> = (0..CALLERS).map(call).collect();
+        for caller in callers {
+            let told = tokio::time::timeout(Duration::from_secs(60), caller).await;
+            told.unwrap_or_else(|_| panic!("seed {seed}: somebody waits for what is never written")).unwrap();
+        }
+    }
 }
