@@ -11,8 +11,10 @@ use holdfast_simulator::SimDisk;
 use holdfast_simulator::disk::Lie;
 use holdfast_simulator::rng::Rng;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// The least, so that segments are begun often.
@@ -455,5 +457,36 @@ async fn a_log_that_fails_leaves_nobody_waiting() {
             let told = tokio::time::timeout(Duration::from_secs(60), caller).await;
             told.unwrap_or_else(|_| panic!("seed {seed}: somebody waits for what is never written")).unwrap();
         }
+    }
+}
+
+/// The first who waits for a frame has it written for all of them, after a moment in which it may go away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_to_call_for_a_frame_and_goes_away_leaves_nobody_waiting() {
+    let data = tempfile::tempdir().unwrap();
+    let disk = SimDisk::new(Rng::new(1));
+    let store = Arc::new(LoggedQueue::on(disk, data.path(), SEGMENT_BYTES, None).unwrap());
+    let (mut number, mut gone) = (0, 0);
+    while gone < 3 {
+        // In company nobody writes its own step.
+        let company = (0..64).map(|_| {
+            number += 1;
+            let (store, item) = (Arc::clone(&store), item(number));
+            tokio::spawn(async move { store.put(item).await.map(drop) })
+        });
+        for caller in company.collect::<Vec<_>>() {
+            caller.await.unwrap().unwrap();
+        }
+        // By then the writer has sealed and sleeps until it is called.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut first = Box::pin(store.put(item(number + 1)));
+        let mut second = Box::pin(store.put(item(number + 2)));
+        number += 2;
+        assert!(number < 10_000, "everybody was alone");
+        let is_waiting = poll_fn(|context| Poll::Ready(first.as_mut().poll(context).is_pending())).await;
+        drop(first);
+        gone += u32::from(is_waiting);
+        let told = tokio::time::timeout(Duration::from_secs(60), second.as_mut()).await;
+        told.expect("somebody waits for a frame that nobody calls for").unwrap();
     }
 }
