@@ -42,40 +42,39 @@ fn pipelined_lines_are_answered_in_order_and_questions_see_what_came_before_them
     let mut client = server.client();
     let mut sender = client.another();
     let rounds = 300;
-    thread::scope(|scope| {
-        // Beside the reading: a caller who does not read is not read from.
-        scope.spawn(move || {
-            for round in 0..rounds {
-                sender.send(mint("bob", &format!("m{round}")).to_string().as_bytes());
-                sender.send(br#"{"op":"balance","account":"bob"}"#);
-                let id = format!("r{round}");
-                let reserve = json!({ "op": "reserve", "account": "alice", "amount_cu": "1", "request_id": id });
-                sender.send(reserve.to_string().as_bytes());
-                sender.send(b"not json");
-                sender.send(json!({ "op": "commit", "id": id, "actual_cu": "0.1" }).to_string().as_bytes());
-            }
-        });
-        let mut last = 0;
+    // Beside the reading: a caller who does not read is not read from.
+    let sending = thread::spawn(move || {
         for round in 0..rounds {
-            let mut offset = |answer: &Value| {
-                let offset = answer["offset"].as_u64().unwrap();
-                assert!(offset > last, "{answer}");
-                last = offset;
-            };
-            offset(&client.next().unwrap());
-            assert_eq!(client.next().unwrap()["available_cu"], json!((round + 1).to_string()));
-            let reserved = client.next().unwrap();
-            assert_eq!(reserved["id"], json!(format!("r{round}")));
-            offset(&reserved);
-            assert_eq!(client.next().unwrap()["error"]["code"], json!("INVALID_REQUEST"));
-            let committed = client.next().unwrap();
-            assert_eq!(
-                (&committed["charged_cu"], &committed["returned_cu"], &committed["state"]),
-                (&json!("0.1"), &json!("0.9"), &json!("FINALIZE_PENDING"))
-            );
-            offset(&committed);
+            sender.send(mint("bob", &format!("m{round}")).to_string().as_bytes());
+            sender.send(br#"{"op":"balance","account":"bob"}"#);
+            let id = format!("r{round}");
+            let reserve = json!({ "op": "reserve", "account": "alice", "amount_cu": "1", "request_id": id });
+            sender.send(reserve.to_string().as_bytes());
+            sender.send(b"not json");
+            sender.send(json!({ "op": "commit", "id": id, "actual_cu": "0.1" }).to_string().as_bytes());
         }
     });
+    let mut last = 0;
+    for round in 0..rounds {
+        let mut offset = |answer: &Value| {
+            let offset = answer["offset"].as_u64().unwrap();
+            assert!(offset > last, "{answer}");
+            last = offset;
+        };
+        offset(&client.next().unwrap());
+        assert_eq!(client.next().unwrap()["available_cu"], json!((round + 1).to_string()));
+        let reserved = client.next().unwrap();
+        assert_eq!(reserved["id"], json!(format!("r{round}")));
+        offset(&reserved);
+        assert_eq!(client.next().unwrap()["error"]["code"], json!("INVALID_REQUEST"));
+        let committed = client.next().unwrap();
+        assert_eq!(
+            (&committed["charged_cu"], &committed["returned_cu"], &committed["state"]),
+            (&json!("0.1"), &json!("0.9"), &json!("FINALIZE_PENDING"))
+        );
+        offset(&committed);
+    }
+    sending.join().unwrap();
     assert_eq!(client.ok(json!({ "op": "balance", "account": "alice" }))["available_cu"], json!("70"));
     server.stop();
 }
