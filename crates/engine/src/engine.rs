@@ -7,10 +7,10 @@
 use crate::clock::Clock;
 use crate::error::Refusal;
 use crate::lone::Lone;
+use crate::margin::Margin;
 use crate::projection::READ_MODEL;
 use crate::query::View;
 use crate::request::{Answer, Hashes, Request};
-use crate::rounds::Rounds;
 use crate::submitted::Submitted;
 use crate::turns::Turns;
 use crate::upkeep::{self, Upkeep};
@@ -105,7 +105,7 @@ impl<D: Disk> Engine<D> {
             journal: Mutex::new(journal),
             memory: Mutex::new(Vec::new()),
             lone: Lone::new(),
-            company: Mutex::default(),
+            margin: Mutex::new(None),
             upkeep: Upkeep::new(end, policy, report.snapshot.unwrap_or(0)),
         });
         let spawn = |name: &str, run: fn(&Shared<D>)| {
@@ -229,10 +229,10 @@ impl<D: Disk> Engine<D> {
         Ok(answer)
     }
 
-    /// The way for another log to be written in the engine's rounds.
+    /// The way for another to write beside the entries.
     #[must_use]
-    pub fn rounds(&self) -> Rounds {
-        Rounds::of(&self.shared)
+    pub fn margin(&self) -> Margin {
+        Margin::of(&self.shared)
     }
 
     /// How the engine is. Never waits for the disk.

@@ -14,23 +14,21 @@ const QUICK_SYNC: Duration = Duration::from_millis(2);
 const IN_A_ROW: u32 = 16;
 
 /// How many writes in a row were for one caller.
-#[derive(Debug)]
-pub struct Lone(AtomicU32);
+pub(crate) struct Lone(AtomicU32);
 
 impl Lone {
     /// Nobody has come yet: whoever comes first is alone.
-    #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(IN_A_ROW))
     }
 
     /// Whether a caller may write itself.
-    pub fn is_likely(&self) -> bool {
+    pub(crate) fn is_likely(&self) -> bool {
         self.0.load(Ordering::Relaxed) >= IN_A_ROW
     }
 
     /// A write for so many callers took so long.
-    pub fn wrote(&self, callers: usize, took: Duration) {
+    pub(crate) fn wrote(&self, callers: usize, took: Duration) {
         let in_a_row = self.0.load(Ordering::Relaxed);
         let next = if callers > 1 {
             0
@@ -42,12 +40,6 @@ impl Lone {
         if next != in_a_row {
             self.0.store(next, Ordering::Relaxed);
         }
-    }
-}
-
-impl Default for Lone {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -36,7 +36,7 @@ impl<D: Disk> Records<D> {
 
     /// Keeps a closed batch readable until it is durable.
     pub(crate) fn keep(&mut self, batch: &Batch) {
-        if !batch.is_empty() {
+        if batch.count() > 0 {
             let (start, end) = (batch.start(), batch.end().location);
             let mut frame = self.memory.pop().unwrap_or_default();
             frame.clear();

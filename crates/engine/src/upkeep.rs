@@ -10,7 +10,7 @@ use crate::projection::{Applied, Located, Projection, ProjectionFailed, READ_MOD
 use crate::record::Record;
 use crate::snapshot::{self, Snapshot};
 use crate::worker::{Desk, Shared, lock};
-use holdfast_journal::{Disk, End, Frames, Journal, Location};
+use holdfast_journal::{Disk, End, Frames, GENESIS, Journal, Location};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -99,7 +99,7 @@ impl Follower {
 }
 
 impl Upkeep {
-    pub(crate) const fn new(end: End, policy: Policy, snapshot_through: u64) -> Self {
+    pub(crate) fn new(end: End, policy: Policy, snapshot_through: u64) -> Self {
         Self {
             policy,
             durable: Mutex::new(end),
@@ -109,7 +109,7 @@ impl Upkeep {
             called: Condvar::new(),
             stopping: AtomicBool::new(false),
             // A start may follow a crash that left the last frame without a seal.
-            unsealed: AtomicBool::new(end.next_offset > 1),
+            unsealed: AtomicBool::new(end.chain != GENESIS),
             keys_behind: AtomicBool::new(false),
             snapshot_wanted: AtomicBool::new(false),
             frozen: Mutex::new(None),

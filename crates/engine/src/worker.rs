@@ -25,9 +25,9 @@ use crate::error::Refusal;
 use crate::keys::KeyHash;
 use crate::ledger::Ledger;
 use crate::lone::Lone;
+use crate::margin::{Noted, Notes};
 use crate::query::View;
 use crate::request::{Answer, Hashes, Request};
-use crate::rounds::Company;
 use crate::submitted::Part;
 use crate::turns::{Beside, Closed, Filled, Since, Step, Turns};
 use crate::upkeep::Upkeep;
@@ -65,8 +65,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) memory: Mutex<Vec<Vec<u8>>>,
     /// Whether a caller may do the work itself.
     pub(crate) lone: Lone,
-    /// Another log that takes turns with the journal.
-    pub(crate) company: Mutex<Company>,
+    /// Who writes beside the entries.
+    pub(crate) margin: Mutex<Option<Arc<dyn Notes>>>,
     pub(crate) upkeep: Upkeep,
 }
 
@@ -79,20 +79,13 @@ pub(crate) struct Desk<D: Disk> {
     pub(crate) replies: Vec<Reply>,
 }
 
-impl<D: Disk> Desk<D> {
-    /// Whether nothing has been decided that waits for the disk.
-    pub(crate) fn is_clear(&self) -> bool {
-        self.batch.is_empty() && self.replies.is_empty()
-    }
-}
-
 #[expect(clippy::large_enum_variant, reason = "most jobs are single requests, which are moved once and never boxed")]
 pub(crate) enum Job {
     One(Request, Hashes, oneshot::Sender<Answer>),
     Many(Many),
     Ask(Ask),
     Told(Told),
-    /// Somebody waits for the companion: a round is all that is wanted.
+    /// Somebody waits for notes: a frame is all that is wanted.
     Ring,
 }
 
@@ -133,14 +126,22 @@ pub(crate) enum Reply {
 }
 
 /// A closed batch on its way to the disk.
-struct Turn {
+pub(crate) struct Turn {
     batch: Batch,
     replies: Vec<Reply>,
+    noted: Option<Noted>,
     seal: Seal,
 }
 
+impl Turn {
+    /// How many are told when it is durable.
+    fn told(&self) -> usize {
+        self.replies.len() + self.noted.as_ref().map_or(0, |noted| noted.waiting)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seal {
+pub(crate) enum Seal {
     Wanted,
     Not,
 }
@@ -165,25 +166,19 @@ impl<D: Disk> Shared<D> {
         loop {
             self.turns.take_desk();
             let Some(turn) = self.fill() else { return };
-            let has_few = turn.replies.len() < GATHER;
+            let has_few = turn.told() < GATHER;
             self.commit(turn, if has_few { Turns::free_disk_and_return } else { Turns::free_disk });
         }
     }
 
     /// Decides what comes until the disk is free for it, and closes the batch. `None` when there is no more to do.
     fn fill(&self) -> Option<Turn> {
-        // A ring that came with the last batch may have been for the round after it.
-        let mut filled = Filled { told: usize::from(self.is_companion_waited_for()), ..EMPTY };
+        // The last frame may have had no room for all that somebody waits for.
+        let mut filled = Filled { told: usize::from(self.are_notes_waited_for()), ..EMPTY };
         let mut since = Since::now();
         loop {
-            let jobs = match self.turns.next_step(filled, since, &self.upkeep) {
+            let jobs = match self.turns.next_step(filled, since, self) {
                 Step::Decide(jobs) => jobs,
-                Step::Write if self.serve_companion() => {
-                    if lock(&self.desk).is_clear() {
-                        filled = EMPTY;
-                    }
-                    continue;
-                }
                 Step::Write => return Some(self.leave(Seal::Not)),
                 Step::Seal => return Some(self.leave(Seal::Wanted)),
                 Step::Leave(jobs) => {
@@ -277,7 +272,7 @@ impl<D: Disk> Shared<D> {
     /// Decides and writes one request on its caller's thread, if nobody is at work, the disk is quick, and callers come one by
     /// one: where they come together, they share a sync. `None` if it must queue.
     pub(crate) fn serve_alone(&self, request: &Request, hashes: &Hashes) -> Option<Answer> {
-        if !self.lone.is_likely() || !self.turns.take_disk_alone(&self.upkeep) {
+        if !self.lone.is_likely() || !self.turns.take_disk_alone(self) {
             return None;
         }
         let mut desk = lock(&self.desk);
@@ -324,16 +319,17 @@ impl<D: Disk> Shared<D> {
         answers.len() - before
     }
 
-    /// An open escrow and its owner, if its hold is durable and nobody is at the desk at this moment: nothing is waited for.
+    /// An open escrow and its owner, if its hold is durable: the disk is not waited for.
     pub(crate) fn open_escrow(&self, id: EscrowId) -> Option<(Escrowed, OwnerId)> {
-        let desk = self.desk.try_lock().ok()?;
+        let desk = self.desk();
         let book = &desk.ledger.book;
         let open = book.escrows.get(KeyHash::of_escrow(id)).filter(|open| open.id == id)?;
         (open.last < self.upkeep.durable().location).then(|| (open.escrowed, book.owner_name(open.row)))
     }
 
     /// Closes the open batch and begins the next. The disk is already ours.
-    fn close(&self, mut desk: MutexGuard<'_, Desk<D>>, seal: Seal) -> Turn {
+    pub(crate) fn close(&self, mut desk: MutexGuard<'_, Desk<D>>, seal: Seal) -> Turn {
+        let noted = self.note(&mut desk.batch);
         let memory = lock(&self.memory).pop().unwrap_or_default();
         let end = match (desk.batch.is_empty(), seal) {
             // Nothing will be written, so the next batch stands where this one would have.
@@ -345,23 +341,26 @@ impl<D: Disk> Shared<D> {
         desk.ledger.closed(&batch);
         let replies = std::mem::take(&mut desk.replies);
         self.upkeep.freeze_if_wanted(&mut desk);
-        Turn { batch, replies, seal }
+        Turn { batch, replies, noted, seal }
     }
 
     /// Makes a batch durable, frees the disk, and answers. Says whether it is durable.
-    fn commit(&self, turn: Turn, free_disk: impl FnOnce(&Turns<Job>)) -> bool {
-        let Turn { mut batch, replies, seal } = turn;
+    pub(crate) fn commit(&self, turn: Turn, free_disk: impl FnOnce(&Turns<Job>)) -> bool {
+        let told = turn.told();
+        let Turn { mut batch, replies, noted, seal } = turn;
         let writes = !batch.is_empty() || seal == Seal::Wanted;
         let began = Instant::now();
         let appended = if writes { self.append(&mut batch).map(Some) } else { Ok(None) };
-        self.lone.wrote(replies.len(), began.elapsed());
+        self.lone.wrote(told, began.elapsed());
         match appended {
             Ok(end) => {
                 if let Some(end) = end {
                     self.upkeep.made_durable(end, batch.is_empty());
-                    lock(&self.company).journal_wrote();
                 }
                 free_disk(&self.turns);
+                if let Some((noted, end)) = noted.zip(end) {
+                    (noted.tell)(end);
+                }
                 answer(replies);
                 let mut memory = lock(&self.memory);
                 if memory.len() < 2 {
@@ -385,6 +384,7 @@ impl<D: Disk> Shared<D> {
     /// Stops for good: nothing is accepted, written or acknowledged from here on.
     pub(crate) fn fail(&self, reason: &str) {
         refuse_all(self.turns.fail(reason));
+        self.fail_notes(reason);
         self.upkeep.stop();
     }
 
@@ -392,28 +392,19 @@ impl<D: Disk> Shared<D> {
         if let Some(reason) = self.turns.failure() {
             return Err(reason);
         }
-        if !self.upkeep.is_unsealed() {
-            return Ok(());
+        // A frame that takes the last notes is no seal yet.
+        while self.is_unsealed() {
+            let turn = self.close(self.desk(), Seal::Wanted);
+            if !self.commit(turn, |_| {}) {
+                return Err(self.turns.failure().unwrap_or_default());
+            }
         }
-        let turn = self.close(lock(&self.desk), Seal::Wanted);
-        let end = self.append(&mut { turn.batch })?;
-        self.upkeep.made_durable(end, true);
         Ok(())
     }
 
     /// The desk, for upkeep between two bursts of deciding.
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk<D>> {
         lock(&self.desk)
-    }
-}
-
-impl Beside for Upkeep {
-    fn must_wait(&self) -> bool {
-        Self::must_wait(self)
-    }
-
-    fn is_unsealed(&self) -> bool {
-        Self::is_unsealed(self)
     }
 }
 
@@ -451,7 +442,7 @@ fn refuse_all(jobs: VecDeque<Job>) {
             Job::Many(many) => drop(many.reply),
             Job::Ask(ask) => drop(ask),
             Job::Told(told) => drop(told.durable),
-            // The companion does without.
+            // Who waits for notes is told by whoever keeps them.
             Job::Ring => {}
         }
     }

@@ -3,6 +3,9 @@
 //! A batch knows where it will stand before it is written, because a record's place is needed while later commands are
 //! decided. So whether it opens a new segment is settled when it is begun: it does if little room is left, and it never
 //! takes more than the room it has.
+//!
+//! Whoever else has something to make durable writes it beside the records, as a **note**: it shares the sync, has no offset, and is no
+//! entry for anybody who reads those.
 
 use crate::bytes::{narrow, wide};
 use crate::frame::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, RECORD_HEADER_BYTES, narrow_const};
@@ -35,6 +38,7 @@ pub struct Batch {
     pub(crate) start: Location,
     pub(crate) first_offset: u64,
     pub(crate) count: u32,
+    notes: u32,
     pub(crate) frame: Vec<u8>,
     segment_bytes: u32,
     limit: usize,
@@ -55,7 +59,7 @@ impl Batch {
         memory.resize(header_bytes(), 0);
         let limit = narrow(u64::from(room));
         let Cursor { next_offset: first_offset, segment_bytes, .. } = cursor;
-        Self { start, first_offset, count: 0, frame: memory, segment_bytes, limit }
+        Self { start, first_offset, count: 0, notes: 0, frame: memory, segment_bytes, limit }
     }
 
     /// Whether one more record surely fits.
@@ -66,10 +70,10 @@ impl Batch {
         self.limit.saturating_sub(self.frame.len()) >= NEED
     }
 
-    /// Whether nothing is in it.
+    /// Whether nothing is in it, neither a record nor a note.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.count == 0
+        self.count == 0 && self.notes == 0
     }
 
     /// How many records are in it.
@@ -89,6 +93,21 @@ impl Batch {
     /// Adds a record whose body `write` appends to the bytes given to it. Its checksum comes when the frame is written: whoever
     /// decides has more to do than whoever writes.
     pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), RecordTooLong> {
+        assert!(self.notes == 0, "notes come after all records");
+        self.write(write)?;
+        self.count = self.count.saturating_add(1);
+        Ok(())
+    }
+
+    /// Adds a note: bytes, at least one, that are made durable with the records and are none of them. It comes after the last one.
+    pub fn push_note(&mut self, note: &[u8]) -> Result<(), RecordTooLong> {
+        assert!(!note.is_empty(), "a note says something");
+        self.write(|bytes| bytes.extend_from_slice(note))?;
+        self.notes = self.notes.saturating_add(1);
+        Ok(())
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), RecordTooLong> {
         let at = self.frame.len();
         self.frame.extend([0; 6]);
         const { assert!(RECORD_HEADER_BYTES == 6) };
@@ -102,7 +121,6 @@ impl Batch {
         };
         let header = self.frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut()).expect("just added");
         *header = length.to_le_bytes();
-        self.count = self.count.saturating_add(1);
         Ok(())
     }
 

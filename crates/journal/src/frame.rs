@@ -18,6 +18,8 @@ pub(crate) const FRAME_ALIGNMENT: u32 = 8;
 const MAGIC: u32 = u32::from_le_bytes(*b"HFr1");
 const CRC_AT: usize = 20;
 const HASH_AT: usize = 24;
+/// The bytes before a record's body.
+const HEADER: usize = narrow_const(RECORD_HEADER_BYTES);
 
 /// A blake3 hash in the chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,7 @@ pub struct FrameHeader {
     pub length: u32,
     /// The offset of its first record; of the next one to come, if it has none.
     pub first_offset: u64,
-    /// How many records it has; none makes it a seal.
+    /// How many records it has; one with neither records nor notes is a seal.
     pub count: u32,
     /// Its link in the chain.
     pub hash: Hash,
@@ -66,15 +68,20 @@ impl FrameHeader {
             .expect("a frame starts with its header");
         let length = u32::try_from(records.len()).expect("a frame fits its segment");
         let mut fields = Vec::with_capacity(header.len());
-        fields.extend(MAGIC.to_le_bytes());
-        fields.extend(length.to_le_bytes());
-        fields.extend(first_offset.to_le_bytes());
-        fields.extend(count.to_le_bytes());
+        Self { length, first_offset, count, hash: GENESIS }.put_fields(&mut fields);
         let hash = link(chain, &fields, records);
         fields.extend(checksum(&fields, &hash, records).to_le_bytes());
         fields.extend(hash.0);
         header.copy_from_slice(&fields);
         hash
+    }
+
+    /// Writes what comes before the checksum.
+    fn put_fields(&self, fields: &mut Vec<u8>) {
+        fields.extend(MAGIC.to_le_bytes());
+        fields.extend(self.length.to_le_bytes());
+        fields.extend(self.first_offset.to_le_bytes());
+        fields.extend(self.count.to_le_bytes());
     }
 
     /// The header at the start of `bytes`, if they look like one. Whether it is sound is [`FrameHeader::is_sound`]'s to say.
@@ -165,6 +172,40 @@ impl<'a> Frame<'a> {
             })
         })
     }
+}
+
+impl<'a> Frame<'a> {
+    /// Each note, in the order in which they were written. What does not add up ends the iteration with an error, as with records.
+    pub fn notes(&self) -> impl Iterator<Item = Result<&'a [u8], MalformedRecord>> + use<'a> {
+        let Self { header, records, .. } = *self;
+        let after = |bytes: &'a [u8], body: &[u8]| bytes.get(HEADER.saturating_add(body.len())..);
+        // Whether the records themselves add up is for whoever reads those.
+        let notes = (0..header.count).try_fold(records, |bytes, _| after(bytes, record_body(bytes)?));
+        let mut rest = Some(notes.ok_or(MalformedRecord));
+        std::iter::from_fn(move || {
+            let bytes = match rest.take()? {
+                Ok(bytes) if is_filling(bytes) => return None,
+                Ok(bytes) => bytes,
+                Err(malformed) => return Some(Err(malformed)),
+            };
+            let note = parse_record(bytes).ok_or(MalformedRecord);
+            rest = note.ok().map(|note| Ok(after(bytes, note).unwrap_or_default()));
+            Some(note)
+        })
+    }
+
+    /// Whether it comes after the frame whose hash this is.
+    #[must_use]
+    pub fn follows(&self, chain: &Hash) -> bool {
+        let mut fields = Vec::with_capacity(CRC_AT);
+        self.header.put_fields(&mut fields);
+        link(chain, &fields, self.records) == self.header.hash
+    }
+}
+
+/// Whether these are the zeros at the end of a frame: fewer than a record's header, or a length that no note has.
+fn is_filling(bytes: &[u8]) -> bool {
+    bytes.len() < HEADER || u16_at(bytes, 0) == Some(0)
 }
 
 /// A record whose length or checksum does not hold inside a frame whose checksum does.

@@ -6,9 +6,11 @@
 //!
 //! ```text
 //!  segment file   [ header │ frame │ frame │ seal │ frame │ 0 0 0 0 … ]
-//!  frame          [ magic, length, first offset, count, crc32c, hash │ record │ record │ … ]
-//!  record         [ length, crc32c │ body ]
+//!  frame          [ magic, length, first offset, count, crc32c, hash │ record │ record │ … │ note │ … ]
+//!  record, note   [ length, crc32c │ body ]
 //! ```
+//!
+//! A **note** is what another writes beside the records: it shares their sync, and is not counted among them.
 //!
 //! # Invariants
 //! - **One frame per sync, one sync at a time**: frame N+1 exists only if N was synced. So a damaged frame with a good one

@@ -3,5 +3,5 @@
 pub mod embedded;
 pub mod postgres;
 
-pub use embedded::LoggedQueue;
+pub use embedded::{Calling, NotedQueue};
 pub use postgres::PostgresQueue;

@@ -9,8 +9,8 @@ mod glimpse;
 mod golden;
 mod hanging;
 mod inputs;
+mod margin;
 mod restarts;
-mod rounds;
 mod sync;
 #[path = "../../src/turns.rs"]
 mod turns;

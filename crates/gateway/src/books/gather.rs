@@ -7,6 +7,7 @@
 //! - What is handed over is so in the order in which it was submitted on its lane.
 //! - Nothing lies here unseen: who puts the first thing aside wakes the task that hands it over, and a lane runs its tasks in turn.
 
+use holdfast_adapters::queue::Calling;
 use holdfast_engine::{Answer, Begun, Engine, Prepared};
 use holdfast_journal::LocalDisk;
 use std::cell::RefCell;
@@ -27,6 +28,8 @@ struct Aside {
     submitted: Vec<(Prepared, oneshot::Sender<Answer>)>,
     /// Whom it is for. Not kept alive: whoever stops an engine must be the last to have it.
     engine: Weak<Engine<LocalDisk>>,
+    /// Who wants a frame besides.
+    calling: Option<Arc<dyn Calling>>,
     carrier: Waker,
 }
 
@@ -39,7 +42,8 @@ pub(crate) async fn carry() {
                 aside.hand_over();
             }
             None => {
-                *aside = Some(Aside { submitted: Vec::new(), engine: Weak::new(), carrier: context.waker().clone() })
+                let carrier = context.waker().clone();
+                *aside = Some(Aside { submitted: Vec::new(), engine: Weak::new(), calling: None, carrier });
             }
         });
         Poll::<()>::Pending
@@ -52,6 +56,20 @@ pub(super) fn begin(engine: &Arc<Engine<LocalDisk>>, prepared: Prepared) -> Begu
     ASIDE.with_borrow_mut(|aside| {
         let Some(aside) = aside else { return engine.begin(prepared) };
         if aside.becomes_that_of(engine) { aside.begin(engine, prepared) } else { engine.begin(prepared) }
+    })
+}
+
+/// Has somebody call for a frame when what is put aside on this thread is handed over; no, if nothing is.
+pub(crate) fn soon(calling: Arc<dyn Calling>) -> bool {
+    ASIDE.with_borrow_mut(|aside| {
+        let Some(aside) = aside else { return false };
+        // There is one queue in a process; were there two, the other would call by itself.
+        if aside.calling.is_some() {
+            return false;
+        }
+        aside.calling = Some(calling);
+        aside.carrier.wake_by_ref();
+        true
     })
 }
 
@@ -81,13 +99,16 @@ impl Aside {
     }
 
     fn hand_over(&mut self) {
-        if self.submitted.is_empty() {
-            return;
+        if !self.submitted.is_empty() {
+            let submitted = self.submitted.drain(..);
+            // If it has gone, whoever waits is told by the dropped sender.
+            if let Some(engine) = self.engine.upgrade() {
+                engine.enqueue(submitted);
+            }
         }
-        let submitted = self.submitted.drain(..);
-        // If it has gone, whoever waits is told by the dropped sender.
-        if let Some(engine) = self.engine.upgrade() {
-            engine.enqueue(submitted);
+        // After the requests, whose frame may be the one that is wanted: then nobody is woken for another.
+        if let Some(calling) = self.calling.take() {
+            calling.call();
         }
     }
 }

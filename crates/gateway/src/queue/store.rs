@@ -1,9 +1,10 @@
-//! Where the items are: in a log of this process, or in the database that several nodes share.
+//! Where the items are: in the journal of this process, or in the database that several nodes share.
 
+use crate::books::gather;
 use crate::failure::Failure;
 use crate::node::{Node, Running};
 use holdfast_adapters::postgres::Limits;
-use holdfast_adapters::queue::{LoggedQueue, PostgresQueue};
+use holdfast_adapters::queue::{NotedQueue, PostgresQueue};
 use holdfast_domain::queue::{Item, Verdict};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::{Answered, Counts, Filter, Put, QueueStore};
@@ -12,7 +13,7 @@ use tokio::runtime::Runtime;
 /// A store of items.
 pub(crate) enum Store {
     /// In the data directory.
-    Embedded(LoggedQueue),
+    Embedded(NotedQueue),
     /// In the database that has the books.
     Postgres(Box<PostgresQueue>),
 }
@@ -30,7 +31,9 @@ impl Store {
     /// The store of a node's items: beside its books.
     pub(super) fn open(node: &Node, runtime: &Runtime) -> Result<Self, Failure> {
         match &node.engine {
-            Running::Embedded(local) => Ok(Self::Embedded(LoggedQueue::open(&node.data, Some(local.engine.rounds()))?)),
+            Running::Embedded(local) => {
+                Ok(Self::Embedded(NotedQueue::open(&node.data, local.engine.margin(), gather::soon)?))
+            }
             Running::Postgres(ledger) => {
                 let store = PostgresQueue::new(ledger.database().clone(), Limits::USUAL);
                 runtime.block_on(store.check())?;

@@ -3,6 +3,8 @@
 //! Ids such as `s1` name the line of the fault catalogue that a test stands for.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod notes;
+
 use holdfast_journal::{
     Batch, Config, Disk, DiskFile, Frames, Journal, JournalId, LocalDisk, Location, OpenError, Recovered, read_record,
     verify,

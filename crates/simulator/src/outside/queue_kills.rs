@@ -63,7 +63,7 @@ pub enum Books {
 /// A loss on purpose, which the judge must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
-    /// The queue loses its log.
+    /// The queue loses its journal.
     Forgets,
 }
 

@@ -1,12 +1,15 @@
-//! The queue's log on a disk that dies: what comes back is what was durable, or that and the frame that was on its way. Its file
-//! is damaged in between, and is as the log says all the same.
+//! The queue's steps in a journal on a disk that dies: what comes back is what was durable, or that and the frame that was on its way.
+//! Its file is damaged in between, and is as the journal says all the same.
 
-use holdfast_adapters::queue::LoggedQueue;
-use holdfast_adapters::queue::embedded::{Core, Decided, NoRoom, Seal, path};
+use holdfast_adapters::SystemClock;
+use holdfast_adapters::queue::NotedQueue;
+use holdfast_adapters::queue::embedded::{Core, Decided, NoRoom, path};
 use holdfast_domain::queue::{Cause, Intake, Item, Stage, State, Verdict, enqueue};
 use holdfast_domain::{CreditUnit, ItemId, Span, Timestamp};
 use holdfast_engine::queue::{Filter, Put, QueueFailed, QueueStore};
-use holdfast_journal::{Batch, Config, Journal, JournalId, LocalDisk};
+use holdfast_engine::recovery::{self, OpenConfig};
+use holdfast_engine::{Engine, Limits, Policy};
+use holdfast_journal::{Batch, Config, Disk, Journal, JournalId, LocalDisk};
 use holdfast_simulator::SimDisk;
 use holdfast_simulator::disk::Lie;
 use holdfast_simulator::rng::Rng;
@@ -18,7 +21,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 /// The least, so that segments are begun often.
-const SEGMENT_BYTES: u32 = 64 * 1_024;
+const JOURNAL: Config = Config { segment_bytes: 64 * 1_024, id: JournalId([1; 16]), verify_threads: 1 };
 const LIVES: u32 = 12;
 const STEPS: u32 = 120;
 
@@ -58,15 +61,15 @@ impl World {
 
     fn run(&mut self) -> Result<Came, String> {
         let mut came = Came::default();
-        let mut core = self.open()?;
+        let (mut journal, mut core) = self.open()?;
         for _ in 0..LIVES {
             self.disk.set_fuse(Some(self.rng.below(60)));
             for _ in 0..STEPS {
-                if !self.step(&core)? {
+                if !self.step(&mut journal, &core)? {
                     break;
                 }
             }
-            drop(core);
+            drop((journal, core));
             if self.rng.one_in(2) {
                 self.disk.kill();
             } else {
@@ -77,22 +80,21 @@ impl World {
             if self.rng.one_in(4) {
                 // The next start dies as well, somewhere.
                 self.disk.set_fuse(Some(self.rng.below(6)));
-                drop(Core::open(self.disk.clone(), self.data.path(), SEGMENT_BYTES));
+                drop(opened(&self.disk, self.data.path()));
                 self.disk.power_cut();
             }
-            core = self.open()?;
-            self.recovered(&core, &mut came)?;
+            (journal, core) = self.open()?;
+            self.recovered(&journal, &core, &mut came)?;
         }
         Ok(came)
     }
 
-    fn open(&self) -> Result<Core<SimDisk>, String> {
-        Core::open(self.disk.clone(), self.data.path(), SEGMENT_BYTES)
-            .map_err(|error| format!("a start failed: {error}"))
+    fn open(&self) -> Result<(Journal<SimDisk>, Core<SimDisk>), String> {
+        opened(&self.disk, self.data.path()).map_err(|error| format!("a start failed: {error}"))
     }
 
     /// One step of a life. Whether the disk still works.
-    fn step(&mut self, core: &Core<SimDisk>) -> Result<bool, String> {
+    fn step(&mut self, journal: &mut Journal<SimDisk>, core: &Core<SimDisk>) -> Result<bool, String> {
         self.now += self.rng.below(50);
         let now = Timestamp::from_millis(self.now);
         match self.rng.below(10) {
@@ -114,11 +116,11 @@ impl World {
                 self.decide(core.end(id, verdict, now), expected)?;
             }
             7 => {
-                if core.file().is_err() && !self.disk.is_off() {
+                if core.file(journal.end()).is_err() && !self.disk.is_off() {
                     return Err("filing failed on a disk that works".to_owned());
                 }
             }
-            _ => return self.write(core),
+            _ => return self.write(journal, core),
         }
         Ok(true)
     }
@@ -176,19 +178,41 @@ impl World {
         Ok(())
     }
 
-    /// Whether the disk still works.
-    fn write(&mut self, core: &Core<SimDisk>) -> Result<bool, String> {
-        let seal = if self.rng.one_in(3) { Seal::Wanted } else { Seal::Not };
-        match core.write(seal) {
-            Ok(_) => self.durable = self.decided.clone(),
-            Err(_) if self.disk.is_off() => {
+    /// Writes a frame, with whatever else is in it. Whether the disk still works.
+    fn write(&mut self, journal: &mut Journal<SimDisk>, core: &Core<SimDisk>) -> Result<bool, String> {
+        let entries = if self.rng.one_in(2) { self.rng.below(80) } else { 0 };
+        let mut frame = Batch::begin(journal.cursor(), Vec::new());
+        for _ in 0..entries {
+            let length = self.rng.index(1_000);
+            if frame.has_room() {
+                frame.push(|bytes| bytes.resize(bytes.len() + length, 7)).unwrap();
+            }
+        }
+        let is_full = !frame.has_room();
+        let on_its_way = core.write(&mut frame);
+        match (journal.append(&mut frame), on_its_way) {
+            (Ok(end), Some(on_its_way)) => {
+                core.written(on_its_way, end);
+                // Where the room was not enough, the rest is left for the next.
+                if !core.has_open() {
+                    self.durable = self.decided.clone();
+                } else if frame.has_room() {
+                    return Err("a step was left out of a frame that has room".to_owned());
+                }
+            }
+            (Ok(_), None) if self.durable != self.decided && !is_full => {
+                return Err("steps are not written".to_owned());
+            }
+            (Ok(_), None) => {}
+            (Err(failed), _) if self.disk.is_off() => {
+                core.fail(&failed.to_string());
                 let refused = core.start("qi-1".parse().unwrap(), Timestamp::EPOCH);
                 return match refused.map(|decided| decided.answer) {
                     Ok(Err(QueueFailed::Unavailable(_))) => Ok(false),
-                    other => Err(format!("after a failure of the log: {other:?}")),
+                    other => Err(format!("after a failure of the journal: {other:?}")),
                 };
             }
-            Err(error) => return Err(format!("a write failed on a disk that works: {error}")),
+            (Err(error), _) => return Err(format!("a write failed on a disk that works: {error}")),
         }
         Ok(true)
     }
@@ -219,14 +243,14 @@ impl World {
     }
 
     /// Looks whether what is there is one of the two things that may be, in every way in which it is asked.
-    fn recovered(&mut self, core: &Core<SimDisk>, came: &mut Came) -> Result<(), String> {
+    fn recovered(&mut self, journal: &Journal<SimDisk>, core: &Core<SimDisk>, came: &mut Came) -> Result<(), String> {
         let mut found = Items::new();
         for number in 1..=self.named {
             let id: ItemId = format!("qi-{number}").parse().unwrap();
             let mut answer = core.item(id).answer;
             if answer.is_err() {
                 // A damaged row was read: the file is made anew.
-                core.file()?;
+                core.file(journal.end())?;
                 answer = core.item(id).answer;
             }
             found.extend(answer.map_err(|failed| failed.to_string())?.map(|item| (id, item)));
@@ -242,6 +266,13 @@ impl World {
         (self.durable, self.decided) = (found.clone(), found);
         Ok(())
     }
+}
+
+/// A journal, and the queue in it.
+fn opened<D: Disk>(disk: &D, data: &Path) -> Result<(Journal<D>, Core<D>), String> {
+    let (journal, _) = Journal::open(disk.clone(), JOURNAL).map_err(|error| error.to_string())?;
+    let core = Core::open(disk.clone(), data, (journal.id(), journal.end())).map_err(|error| error.to_string())?;
+    Ok((journal, core))
 }
 
 /// Looks whether lists and counts tell of the same items.
@@ -291,7 +322,7 @@ fn nothing_but_ends_is_lost_and_nothing_is_half() {
 }
 
 #[test]
-fn a_log_that_is_not_synced_is_noticed() {
+fn a_journal_that_is_not_synced_is_noticed() {
     let noticed = (0..20).filter(|seed| World::new(*seed, Some(Lie::SkipsSync)).run().is_err()).count();
     assert!(noticed > 10, "{noticed} of 20");
 }
@@ -303,51 +334,61 @@ fn a_start_does_not_replay_what_is_filed() {
     let items: u32 = std::env::var("HOLDFAST_QUEUE_ITEMS").ok().and_then(|text| text.parse().ok()).unwrap_or(5_000);
     let data = tempfile::tempdir().unwrap();
     let began = std::time::Instant::now();
-    grow(&open(data.path()), items);
+    grow(data.path(), items);
     println!("{items} items put, started, ended and filed in {:?}", began.elapsed());
     let began = std::time::Instant::now();
-    let core = open(data.path());
-    println!("started in {:?}: {} records were replayed", began.elapsed(), core.replayed());
+    let (_, core) = open(data.path());
+    println!("started in {:?}: {} steps were replayed", began.elapsed(), core.replayed());
     assert_eq!(core.replayed(), 0);
     drop(core);
     std::fs::remove_file(path(data.path())).unwrap();
     let began = std::time::Instant::now();
-    let core = open(data.path());
-    println!("without its file in {:?}: {} records were replayed", began.elapsed(), core.replayed());
+    let (_, core) = open(data.path());
+    println!("without its file in {:?}: {} steps were replayed", began.elapsed(), core.replayed());
     assert_eq!(core.replayed(), 3 * u64::from(items));
     let last = core.item(format!("qi-{items}").parse().unwrap()).answer.unwrap();
     assert_eq!(last.map(|item| item.state()), Some(State::Finished));
 }
 
-fn open(data: &Path) -> Core<LocalDisk> {
-    Core::open(LocalDisk::at(data.join("queue")).unwrap(), data, 4 * 1_024 * 1_024).unwrap()
+fn open(data: &Path) -> (Journal<LocalDisk>, Core<LocalDisk>) {
+    opened(&LocalDisk::at(data).unwrap(), data).unwrap()
 }
 
 /// Has so many items live and end.
-fn grow(core: &Core<LocalDisk>, items: u32) {
+fn grow(data: &Path, items: u32) {
+    let (mut journal, core) = open(data);
     for number in 1..=items {
         let id: ItemId = format!("qi-{number}").parse().unwrap();
         let now = Timestamp::from_millis(u64::from(number));
-        until_room(core, || core.put(&item(number)));
-        until_room(core, || core.start(id, now));
-        until_room(core, || core.end(id, Verdict::Finish, now));
-        if number % 5_000 == 0 || number == items {
-            core.write(Seal::Wanted).unwrap();
-            core.file().unwrap();
+        assert!(matches!(core.put(&item(number)), Ok(Decided { answer: Ok(Put::New(_)), .. })));
+        assert!(matches!(core.start(id, now), Ok(Decided { answer: Ok(_), .. })));
+        assert!(matches!(core.end(id, Verdict::Finish, now), Ok(Decided { answer: Ok(_), .. })));
+        if number % 1_000 == 0 || number == items {
+            while core.has_open() {
+                write(&mut journal, &core);
+            }
+            core.file(journal.end()).unwrap();
         }
     }
 }
 
-fn until_room<T>(core: &Core<LocalDisk>, act: impl Fn() -> Result<Decided<T>, NoRoom>) {
-    loop {
-        match act() {
-            Ok(Decided { answer, .. }) => {
-                answer.map(drop).unwrap();
-                return;
-            }
-            Err(NoRoom) => drop(core.write(Seal::Not).unwrap()),
-        }
-    }
+/// Writes a frame with what has been decided, as far as there is room.
+fn write(journal: &mut Journal<LocalDisk>, core: &Core<LocalDisk>) {
+    let mut frame = Batch::begin(journal.cursor(), Vec::new());
+    let on_its_way = core.write(&mut frame).expect("a new frame has room");
+    let end = journal.append(&mut frame).unwrap();
+    core.written(on_its_way, end);
+}
+
+/// Decides more than waits for a frame at most, and says how many it took.
+#[test]
+fn steps_do_not_pile_up_without_a_frame() {
+    let data = tempfile::tempdir().unwrap();
+    let (mut journal, core) = open(data.path());
+    let decided = (1..=10_000).take_while(|number| core.put(&item(*number)) != Err(NoRoom)).count();
+    assert_eq!(decided, 4_096);
+    write(&mut journal, &core);
+    assert!(core.put(&item(5_000)).is_ok(), "there is room again");
 }
 
 fn item(number: u32) -> Item {
@@ -364,43 +405,71 @@ fn item(number: u32) -> Item {
     enqueue(intake, Timestamp::from_millis(u64::from(number)), None)
 }
 
-/// Writes a record of any bytes into a queue's log, as no program of ours does.
-fn forge(data: &Path, body: &[u8]) {
-    let config = Config { segment_bytes: 4 * 1_024 * 1_024, id: JournalId([1; 16]), verify_threads: 1 };
-    let (mut journal, _) = Journal::open(LocalDisk::at(data.join("queue")).unwrap(), config).unwrap();
+/// Writes a note of any bytes into a journal, as no program of ours does.
+fn forge(data: &Path, note: &[u8]) {
+    let (mut journal, _) = Journal::open(LocalDisk::at(data).unwrap(), JOURNAL).unwrap();
     let mut batch = Batch::begin(journal.cursor(), Vec::new());
-    batch.push(|bytes| bytes.extend_from_slice(body)).unwrap();
+    batch.push_note(note).unwrap();
     journal.append(&mut batch).unwrap();
 }
 
-#[test]
-fn a_log_that_cannot_be_is_refused_and_its_place_named() {
-    let start_of_none: &[u8] = &[1, 2, 1, b'x', 0, 0, 0, 0, 0, 0, 0, 0];
-    for body in [b"no record".as_slice(), &[2, 1], start_of_none] {
-        let data = tempfile::tempdir().unwrap();
-        grow(&open(data.path()), 3);
-        forge(data.path(), body);
-        let Err(refused) = LoggedQueue::open(data.path(), None) else { panic!("{body:?} was read") };
-        assert_eq!(refused.code(), "JOURNAL_ENTRY_CORRUPT");
-        let (said, place) = (refused.to_string(), data.path().join("queue").display().to_string());
-        assert!(said.contains(&place) && said.contains("10"), "{said}");
-    }
+/// Why the queue of a data directory cannot be opened.
+fn refused(data: &Path) -> String {
+    let (journal, _) = Journal::open(LocalDisk::at(data).unwrap(), JOURNAL).unwrap();
+    let opened = Core::open(LocalDisk::at(data).unwrap(), data, (journal.id(), journal.end()));
+    let Err(refused) = opened else { panic!("it was opened") };
+    assert!(refused.to_string().contains(&data.display().to_string()), "{refused}");
+    format!("{}: {refused}", refused.code())
 }
 
 #[test]
-fn a_log_that_ends_before_its_file_is_refused() {
+fn steps_that_cannot_be_are_refused_and_their_place_named() {
+    let tenth = |step: &[u8]| [&10_u64.to_le_bytes()[..], step].concat();
+    let start_of_none: &[u8] = &[1, 2, 1, b'x', 0, 0, 0, 0, 0, 0, 0, 0];
+    for note in [b"no".to_vec(), tenth(b"no step"), tenth(&[2, 1]), tenth(start_of_none)] {
+        let data = tempfile::tempdir().unwrap();
+        grow(data.path(), 3);
+        forge(data.path(), &note);
+        let said = refused(data.path());
+        assert!(said.starts_with("JOURNAL_ENTRY_CORRUPT") && said.contains("entry 10 "), "{note:?}: {said}");
+    }
+    let data = tempfile::tempdir().unwrap();
+    grow(data.path(), 3);
+    forge(data.path(), &[&12_u64.to_le_bytes()[..], start_of_none].concat());
+    let said = refused(data.path());
+    assert!(said.starts_with("JOURNAL_ENTRY_CORRUPT") && said.contains("entry 12 "), "steps are missing: {said}");
+}
+
+#[test]
+fn a_journal_that_ends_before_the_file_is_refused_and_another_one_is_not_mistaken_for_it() {
     let (data, older) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    grow(&open(data.path()), 3);
-    let segment = "queue/journal/0000000001.seg";
+    grow(data.path(), 3);
+    let segment = "journal/0000000001.seg";
     std::fs::copy(data.path().join(segment), older.path().join("segment")).unwrap();
-    let core = open(data.path());
-    until_room(&core, || core.put(&item(9)));
-    core.write(Seal::Wanted).unwrap();
-    core.file().unwrap();
-    drop(core);
+    let (mut journal, core) = open(data.path());
+    assert!(core.put(&item(9)).is_ok());
+    write(&mut journal, &core);
+    core.file(journal.end()).unwrap();
+    drop((journal, core));
     std::fs::copy(older.path().join("segment"), data.path().join(segment)).unwrap();
-    let Err(refused) = LoggedQueue::open(data.path(), None) else { panic!("a record is missing") };
-    assert_eq!(refused.code(), "JOURNAL_BEHIND");
+    assert!(refused(data.path()).starts_with("JOURNAL_BEHIND"));
+    // A copy of the same journal that has gone on in another way since: the file is made anew from it.
+    forge(data.path(), &{
+        let mut note = 10_u64.to_le_bytes().to_vec();
+        note.extend([1, 2, 4, b'q', b'i', b'-', b'1', 0, 0, 0, 0, 0, 0, 0, 0]);
+        note
+    });
+    assert!(refused(data.path()).starts_with("JOURNAL_ENTRY_CORRUPT"), "an item that has ended is not taken up");
+}
+
+/// An engine with its journal on a disk, and the queue in it.
+fn beside<D: Disk>(disk: D, data: &Path) -> (Engine<D>, NotedQueue<D>) {
+    let config = OpenConfig { journal: JOURNAL, limits: Limits { open_holds: 1_000 }, keys_in_memory: None };
+    let opened = recovery::open(disk.clone(), &config, &mut |_| {}).unwrap();
+    let policy = Policy { segment_bytes: JOURNAL.segment_bytes, ..Policy::STANDARD };
+    let engine = Engine::start(opened, disk.clone(), Arc::new(SystemClock::start()), policy);
+    let queue = NotedQueue::on(disk, data, engine.margin(), |_| false).unwrap();
+    (engine, queue)
 }
 
 /// One caller after the other, as one connection asks. The times are printed.
@@ -408,7 +477,8 @@ fn a_log_that_ends_before_its_file_is_refused() {
 async fn a_lone_caller_finds_all_of_it_after_a_restart() {
     const ITEMS: u32 = 200;
     let data = tempfile::tempdir().unwrap();
-    let store = LoggedQueue::open(data.path(), None).unwrap();
+    let disk = LocalDisk::at(data.path()).unwrap();
+    let (engine, store) = beside(disk.clone(), data.path());
     let (now, mut spent) = (Timestamp::from_millis(5), [Duration::ZERO; 3]);
     for number in 1..=ITEMS {
         let id = item(number).intake.id;
@@ -426,20 +496,22 @@ async fn a_lone_caller_finds_all_of_it_after_a_restart() {
     store.put(item(ITEMS + 1)).await.unwrap();
     store.stop().unwrap();
     assert!(matches!(store.put(item(ITEMS + 2)).await, Err(QueueFailed::Unavailable(_))), "it has stopped");
-    let store = LoggedQueue::open(data.path(), None).unwrap();
+    engine.stop().unwrap();
+    let (_engine, store) = beside(disk, data.path());
     let finished = Filter { state: Some(State::Finished), ..Filter::default() };
     assert_eq!(store.list(finished, 1_000).await.unwrap().len(), ITEMS as usize);
     assert_eq!(store.list(Filter::default(), 1_000).await.unwrap(), [item(ITEMS + 1)]);
     assert_eq!(store.put(item(1)).await.map(|put| matches!(put, Put::Known(_))), Ok(true));
 }
 
-/// Some of them have decided what would have come with the next frame when the log fails with the one before it.
+/// Some of them have decided what would have come with the next frame when the journal fails with the one before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_fails_leaves_nobody_waiting() {
+async fn a_journal_that_fails_leaves_nobody_waiting() {
     const CALLERS: u32 = 16;
     for seed in 0..60 {
         let (disk, data) = (SimDisk::new(Rng::new(seed)), tempfile::tempdir().unwrap());
-        let store = Arc::new(LoggedQueue::on(disk.clone(), data.path(), SEGMENT_BYTES, None).unwrap());
+        let (_engine, store) = beside(disk.clone(), data.path());
+        let store = Arc::new(store);
         disk.set_fuse(Some(10 + 3 * seed));
         let call = |caller: u32| {
             let store = Arc::clone(&store);
@@ -465,7 +537,8 @@ async fn a_log_that_fails_leaves_nobody_waiting() {
 async fn who_was_to_call_for_a_frame_and_goes_away_leaves_nobody_waiting() {
     let data = tempfile::tempdir().unwrap();
     let disk = SimDisk::new(Rng::new(1));
-    let store = Arc::new(LoggedQueue::on(disk, data.path(), SEGMENT_BYTES, None).unwrap());
+    let (_engine, store) = beside(disk, data.path());
+    let store = Arc::new(store);
     let (mut number, mut gone) = (0, 0);
     while gone < 3 {
         // In company nobody writes its own step.
@@ -477,7 +550,7 @@ async fn who_was_to_call_for_a_frame_and_goes_away_leaves_nobody_waiting() {
         for caller in company.collect::<Vec<_>>() {
             caller.await.unwrap().unwrap();
         }
-        // By then the writer has sealed and sleeps until it is called.
+        // By then the engine has sealed, and its workers sleep until they are called.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let mut first = Box::pin(store.put(item(number + 1)));
         let mut second = Box::pin(store.put(item(number + 2)));

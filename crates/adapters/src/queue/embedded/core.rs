@@ -1,57 +1,50 @@
-//! The store without its threads: what is asked is decided at the desk, written as one frame, and filed, each when somebody says
-//! so. [`super::LoggedQueue`] says so on threads of its own; a test does it step by step.
+//! The store without its threads: what is asked is decided at the desk, written into a frame of the journal, and filed, each when somebody
+//! says so. [`super::NotedQueue`] says so in the engine's frames and on a thread of its own; a test does it step by step.
 //!
 //! # Invariants
-//! - Who needs several locks takes them in this order: the filing, the disk, the desk.
-//! - Whoever has the disk closes the open batch and writes it: batches reach the disk in the order in which they were closed.
+//! - Who needs several locks takes them in this order: the filing, the desk.
+//! - Frames reach the disk in the order in which steps were written into them.
 //! - Ended items leave memory after the file has them, so whoever finds one in neither looks again.
 
-use super::desk::{Decided, Desk, NoRoom, Seal};
+use super::desk::{Decided, Desk, NoRoom, Written};
 use super::failure::{Behind, OpenFailed, unusable};
-use super::file::{self, NotApplied, Reader, Writer};
+use super::file::{self, Filed, NotApplied, Reader, Writer};
 use super::items::Items;
 use super::known::Known;
 use super::record::Step;
 use holdfast_domain::queue::{Item, Rank, State, Verdict};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
+use holdfast_engine::Corrupt;
 use holdfast_engine::queue::{Answered, Counts, Filter, Put, QueueFailed};
 use holdfast_engine::recovery::StartError;
-use holdfast_engine::{Applied, Corrupt};
-use holdfast_journal::{Config, Disk, End, Frames, Journal, JournalId, Location, ReadError, failpoint};
+use holdfast_journal::{Batch, Disk, End, Frames, JournalId, Location, ReadError, failpoint};
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use tokio::sync::{oneshot, watch};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
 
-/// The size of the log's segments: items are few beside the ledger's entries.
-pub const SEGMENT_BYTES: u32 = 4 * 1_024 * 1_024;
-/// How many records are filed in one transaction.
+/// How many steps are filed in one transaction.
 const FILE_MAX: u64 = 16_384;
 
-/// How far the log is durable.
+/// How far the steps are durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// The last durable record.
+    /// The last durable step.
     pub(super) through: u64,
-    /// Where the log ends.
-    pub(super) end: Location,
+    /// Where the frame ends that has it.
+    pub(super) end: End,
     /// Why nothing more will be durable.
     pub(super) failure: Option<String>,
-}
-
-impl Progress {
-    fn of(end: End) -> Self {
-        Self { through: end.next_offset.saturating_sub(1), end: end.location, failure: None }
-    }
 }
 
 /// The store without its threads.
 pub struct Core<D: Disk> {
     data: PathBuf,
-    log: D,
     journal_id: JournalId,
     pub(super) desk: Mutex<Desk>,
-    disk: Mutex<Journal<D>>,
+    /// Whether there are steps that no frame has. It changes under the desk's lock.
+    has_open: AtomicBool,
     filing: Mutex<Filing<D>>,
     /// `None` while the file is made anew.
     reader: Mutex<Option<Reader>>,
@@ -59,27 +52,22 @@ pub struct Core<D: Disk> {
     replayed: u64,
 }
 
-/// Who brings records into the file.
+/// Who brings steps into the file.
 struct Filing<D: Disk> {
-    log: D,
+    disk: D,
     writer: Writer,
-    frames: Frames<D>,
     is_damaged: bool,
 }
 
-/// Tells those who waited that what they waited for is durable.
-pub(super) fn tell(waiting: Vec<oneshot::Sender<()>>) {
-    for waiting in waiting {
-        // Who has gone away need not be told.
-        let _gone = waiting.send(());
-    }
-}
+/// Steps in a frame that is on its way to the disk.
+pub struct OnItsWay(Written);
 
-/// The same; how many they are.
-fn tell_all(waiting: Vec<oneshot::Sender<()>>) -> usize {
-    let told = waiting.len();
-    tell(waiting);
-    told
+impl OnItsWay {
+    /// How many wait for it.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.0.waiting.len()
+    }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -88,39 +76,35 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<D: Disk> Core<D> {
-    /// Opens the log on `log`, and the file in the directory `data`, which is brought to where the log ends.
+    /// Opens the store whose steps are in a journal on `disk`, which is durable up to its end; its file in the directory `data` is
+    /// brought to there.
     ///
     /// # Errors
-    /// If the log is not sound, ends before the file does, or the file cannot be written.
-    pub fn open(log: D, data: &Path, segment_bytes: u32) -> Result<Self, OpenFailed> {
-        Self::try_open(log, data, segment_bytes)
-            .map_err(|error| OpenFailed { directory: data.join("queue").display().to_string(), error })
+    /// If the steps are not sound, end before those of the file do, or the file cannot be written.
+    pub fn open(disk: D, data: &Path, journal: (JournalId, End)) -> Result<Self, OpenFailed> {
+        Self::try_open(disk, data, journal).map_err(|error| OpenFailed { directory: data.display().to_string(), error })
     }
 
-    fn try_open(log: D, data: &Path, segment_bytes: u32) -> Result<Self, StartError> {
-        let mut id = [0; 16];
-        aws_lc_rs::rand::fill(&mut id).map_err(|_| std::io::Error::other("the system has no randomness to give"))?;
-        let config = Config { segment_bytes, id: JournalId(id), verify_threads: threads() };
-        let (journal, _) = Journal::open(log.clone(), config)?;
-        let (end, journal_id) = (journal.end(), journal.id());
-        let last = end.next_offset.saturating_sub(1);
-        let writer = Writer::open(data, journal_id).map_err(Behind::from)?;
-        if writer.applied.through > last {
-            return Err(StartError::JournalBehind {
-                journal: last,
-                seen: writer.applied.through,
-                what: "file queue.db",
-            });
+    fn try_open(disk: D, data: &Path, (journal_id, end): (JournalId, End)) -> Result<Self, StartError> {
+        let mut writer = Writer::open(data, journal_id).map_err(Behind::from)?;
+        if !is_place(&disk, writer.filed, end) {
+            let (seen, journal) = (writer.filed.through, last_step(&disk, end)?);
+            if journal < seen {
+                return Err(StartError::JournalBehind { journal, seen, what: "file queue.db" });
+            }
+            file::remove(data)?;
+            writer = Writer::open(data, journal_id).map_err(Behind::from)?;
         }
-        let replayed = last.saturating_sub(writer.applied.through);
-        let mut filing = Filing::starting(log.clone(), writer, end);
-        let (open, known) = match filing.catch_up(end.location).and_then(|()| filing.look()) {
+        let mut before = writer.filed.through;
+        let mut filing = Filing { disk, writer, is_damaged: false };
+        let (open, known) = match filing.catch_up(end).and_then(|()| filing.look()) {
             Ok(found) => found,
-            // A file that looked sound is not: the log says what is in it.
+            // A file that looked sound is not: the journal says what is in it.
             Err(Behind::Apply(NotApplied::File(_))) => {
                 file::remove(data)?;
-                filing = Filing::starting(log.clone(), Writer::open(data, journal_id).map_err(Behind::from)?, end);
-                filing.catch_up(end.location)?;
+                filing.writer = Writer::open(data, journal_id).map_err(Behind::from)?;
+                before = 0;
+                filing.catch_up(end)?;
                 filing.look()?
             }
             Err(error) => return Err(error.into()),
@@ -128,20 +112,20 @@ impl<D: Disk> Core<D> {
         let mut items = Items::default();
         open.into_iter().for_each(|item| items.set(item, 0));
         let reader = Reader::open(data).map_err(|error| unusable(&error))?;
+        let through = filing.writer.filed.through;
         Ok(Self {
             data: data.to_owned(),
-            log,
             journal_id,
-            desk: Mutex::new(Desk::new(items, known, journal.cursor())),
-            disk: Mutex::new(journal),
+            desk: Mutex::new(Desk::new(items, known, through)),
+            has_open: AtomicBool::new(false),
             filing: Mutex::new(filing),
             reader: Mutex::new(Some(reader)),
-            durable: watch::Sender::new(Progress::of(end)),
-            replayed,
+            durable: watch::Sender::new(Progress { through, end, failure: None }),
+            replayed: through - before,
         })
     }
 
-    /// How many records the file had not got when it was opened.
+    /// How many steps the file had not got when it was opened.
     #[must_use]
     pub const fn replayed(&self) -> u64 {
         self.replayed
@@ -169,7 +153,7 @@ impl<D: Disk> Core<D> {
 
     /// Has the first of a payee's waiting items taken up.
     pub fn start_next(&self, payee: PayeeId, now: Timestamp) -> Result<Decided<Option<Item>>, NoRoom> {
-        lock(&self.desk).start_next(payee, now)
+        self.decide(&mut lock(&self.desk), |desk| desk.start_next(payee, now))
     }
 
     /// Ends an item.
@@ -241,7 +225,7 @@ impl<D: Disk> Core<D> {
             let filings = {
                 let mut desk = lock(&self.desk);
                 if desk.items.get(id).is_some() || !desk.known.may_have(id) {
-                    return decide(&mut desk, None);
+                    return self.decide(&mut desk, |desk| decide(desk, None));
                 }
                 desk.filings
             };
@@ -254,15 +238,22 @@ impl<D: Disk> Core<D> {
             let is_here = desk.items.get(id).is_some();
             let is_over = filed.as_ref().is_some_and(|item| item.state().is_end());
             if is_here || is_over || (filed.is_none() && desk.filings == filings) {
-                return decide(&mut desk, filed);
+                return self.decide(&mut desk, |desk| decide(desk, filed));
             }
         }
+    }
+
+    /// Decides, and remembers whether something is to be written.
+    fn decide<T>(&self, desk: &mut Desk, decide: impl FnOnce(&mut Desk) -> T) -> T {
+        let decided = decide(desk);
+        self.has_open.store(desk.has_open(), Ordering::Relaxed);
+        decided
     }
 
     /// Asks the file. One that turns out to be damaged is made anew at the next filing.
     fn read<T>(&self, ask: impl FnOnce(&Reader) -> rusqlite::Result<T>) -> Answered<T> {
         let mut reader = lock(&self.reader);
-        let anew = || QueueFailed::Unavailable("queue.db is made anew from the queue's log".to_owned());
+        let anew = || QueueFailed::Unavailable("queue.db is made anew from the journal".to_owned());
         let answer = ask(reader.as_ref().ok_or_else(anew)?);
         answer.map_err(|error| {
             if file::is_damage(&error) {
@@ -272,76 +263,70 @@ impl<D: Disk> Core<D> {
         })
     }
 
-    /// Writes what has been decided as one frame with one sync, if there is anything. Gives how many waited for it.
-    ///
-    /// # Errors
-    /// If the log failed, now or before: nothing is decided any more.
-    pub fn write(&self, seal: Seal) -> Answered<usize> {
-        self.append(seal).map(tell_all)
+    /// Whether there are steps that no frame has. It waits for nobody.
+    pub fn has_open(&self) -> bool {
+        self.has_open.load(Ordering::Relaxed)
     }
 
-    /// The same, if nobody writes at this moment.
-    pub(super) fn try_write(&self) -> Option<Answered<usize>> {
-        let mut disk = match self.disk.try_lock() {
-            Ok(disk) => disk,
-            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => return None,
-        };
-        let written = self.append_with(&mut disk, Seal::Not);
-        drop(disk);
-        Some(written.map(tell_all))
-    }
-
-    /// Writes what has been decided, and gives those who waited for it: they are still to be told.
-    pub(super) fn append(&self, seal: Seal) -> Answered<Vec<oneshot::Sender<()>>> {
-        self.append_with(&mut lock(&self.disk), seal)
-    }
-
-    fn append_with(&self, journal: &mut Journal<D>, seal: Seal) -> Answered<Vec<oneshot::Sender<()>>> {
-        let (mut batch, waiting) = {
-            let mut desk = lock(&self.desk);
-            if let Some(failure) = &desk.failure {
-                return Err(QueueFailed::Unavailable(failure.clone()));
-            }
-            let Some(closed) = desk.close(seal) else { return Ok(Vec::new()) };
-            closed
-        };
+    /// Writes what has been decided into a frame, as far as there is room; `None` if there is nothing.
+    pub fn write(&self, frame: &mut Batch) -> Option<OnItsWay> {
+        let mut desk = lock(&self.desk);
+        let written = self.decide(&mut desk, |desk| desk.write(frame))?;
+        drop(desk);
         failpoint::pass("queue.before_write");
-        match journal.append(&mut batch) {
-            Ok(end) => {
-                failpoint::pass("queue.after_sync");
-                let mut desk = lock(&self.desk);
-                desk.is_unsealed = !batch.is_empty();
-                desk.reuse(batch);
-                drop(desk);
-                self.durable.send_replace(Progress::of(end));
-                Ok(waiting)
+        Some(OnItsWay(written))
+    }
+
+    /// The frame with these steps is durable, and ends here: tells those who wait for it.
+    pub fn written(&self, OnItsWay(Written { through, waiting }): OnItsWay, end: End) {
+        failpoint::pass("queue.after_sync");
+        // Of two frames the later one may be told first.
+        self.durable.send_if_modified(|progress| {
+            let is_further = through > progress.through;
+            if is_further {
+                (progress.through, progress.end) = (through, end);
             }
-            Err(failed) => {
-                let failure = failed.to_string();
-                lock(&self.desk).fail(failure.clone());
-                self.durable.send_modify(|progress| progress.failure = Some(failure.clone()));
-                Err(QueueFailed::Unavailable(failure))
-            }
+            is_further
+        });
+        for waiting in waiting {
+            // Who has gone away need not be told.
+            let _gone = waiting.send(());
         }
     }
 
-    /// Brings what is durable into the file, and lets go of ended items that it has. A damaged file is made anew.
+    /// Nothing is written any more.
+    pub fn fail(&self, why: &str) {
+        lock(&self.desk).fail(why.to_owned());
+        self.durable.send_modify(|progress| {
+            progress.failure.get_or_insert_with(|| why.to_owned());
+        });
+    }
+
+    /// Brings what is durable into the file, and lets go of ended items that it has. A damaged file is made anew. `durable` is a place
+    /// up to which the journal has been durable.
     ///
     /// # Errors
-    /// If the file cannot be written now; or the log not be read.
-    pub fn file(&self) -> Result<(), String> {
+    /// If the file cannot be written now; or the journal not be read.
+    pub fn file(&self, durable: End) -> Result<(), String> {
         let mut filing = lock(&self.filing);
         if filing.is_damaged || lock(&self.reader).is_none() {
             self.make_anew(&mut filing).map_err(|error| error.to_string())?;
         }
-        let end = self.durable.borrow().end;
-        if let Err(error) = filing.catch_up(end) {
+        let Progress { through, end, .. } = self.durable.borrow().clone();
+        let (first, notes, end) = {
+            let mut desk = lock(&self.desk);
+            // A frame that is on its way, or that nobody has been told of, may stand before the place.
+            let end = if desk.is_on_its_way(through) { end } else { durable };
+            let (first, notes) = desk.take_unfiled(through);
+            (first, notes, end)
+        };
+        if let Err(error) = filing.file(first, &notes, Filed::to(through, end)) {
             filing.is_damaged = matches!(&error, Behind::Apply(NotApplied::File(error)) if file::is_damage(error));
-            // What a transaction that failed had read is read again.
-            filing.rewind();
+            // They are read again from the journal.
+            filing.writer.forget();
             return Err(error.to_string());
         }
-        let through = filing.writer.applied.through;
+        let through = filing.writer.filed.through;
         let mut desk = lock(&self.desk);
         desk.filings += u64::from(desk.items.forget_ended(through));
         Ok(())
@@ -349,62 +334,63 @@ impl<D: Disk> Core<D> {
 
     fn make_anew(&self, filing: &mut Filing<D>) -> Result<(), Behind> {
         *lock(&self.reader) = None;
-        let progress = self.durable.borrow().clone();
+        let end = self.durable.borrow().end;
         file::remove(&self.data).map_err(ReadError::Io)?;
-        let writer = Writer::open(&self.data, self.journal_id)?;
-        filing.writer = writer;
-        filing.rewind();
-        filing.catch_up(progress.end)?;
+        filing.writer = Writer::open(&self.data, self.journal_id)?;
+        filing.catch_up(end)?;
         filing.is_damaged = false;
         *lock(&self.reader) = Some(Reader::open(&self.data).map_err(NotApplied::from)?);
         Ok(())
     }
-
-    /// Fills the next segment with zeros ahead of time.
-    pub(super) fn prepare(&self, segment_bytes: u32) {
-        // Preparing ahead that fails is left to the writer, which makes the segment itself or fails for good.
-        let _left_to_the_writer = Journal::<D>::prepare_next_segment(&self.log, segment_bytes);
-    }
 }
 
 impl<D: Disk> Filing<D> {
-    /// Goes on where the file has come to, in a log that ends at `end`.
-    fn starting(log: D, writer: Writer, end: End) -> Self {
-        let location = place_after(&log, writer.applied, end);
-        Self { frames: Frames::starting(log.clone(), location), log, writer, is_damaged: false }
+    /// Files steps from number `first` on, the last of those before `to`. If they do not follow what the file has, all are read from
+    /// the journal.
+    fn file(&mut self, first: u64, notes: &[Box<[u8]>], to: Filed) -> Result<(), Behind> {
+        let Filed { through, location, .. } = self.writer.filed;
+        if through + 1 < first {
+            let end = End { location: to.location, next_offset: 0, chain: to.chain };
+            return self.catch_up(end);
+        }
+        // A place in another segment is worth remembering though nothing has happened: a start reads on from there.
+        if notes.is_empty() && (to.location.segment == location.segment || to.location < location) {
+            return Ok(());
+        }
+        for (number, note) in (first..).zip(notes).filter(|(number, _)| *number > through) {
+            self.writer.take(number, step(note, number)?)?;
+        }
+        Ok(self.writer.apply(to)?)
     }
 
-    fn rewind(&mut self) {
-        self.writer.forget();
-        self.frames = Frames::starting(self.log.clone(), self.writer.applied.location);
-    }
-
-    /// Applies every record before `end`, some thousand at a time.
-    fn catch_up(&mut self, end: Location) -> Result<(), Behind> {
+    /// Reads every step before `end`, and files some thousand at a time.
+    fn catch_up(&mut self, end: End) -> Result<(), Behind> {
+        let mut frames = Frames::starting(self.disk.clone(), self.writer.filed.location);
         loop {
-            let (from, mut through) = (self.writer.applied.through, self.writer.applied.through);
-            let mut is_last = true;
-            while let Some(frame) = self.frames.next(end)? {
-                for stored in frame.records() {
-                    let stored = stored.map_err(|_| ReadError::Damaged { location: frame.location })?;
-                    let corrupt = |what| Corrupt { offset: stored.offset, what };
-                    if stored.offset <= through {
+            let Filed { through: from, mut chain, .. } = self.writer.filed;
+            let (mut through, mut is_last) = (from, true);
+            while let Some(frame) = frames.next(end.location)? {
+                for note in frame.notes() {
+                    let note = note.map_err(|_| ReadError::Damaged { location: frame.location })?;
+                    let (number, _) = Step::of_note(note).ok_or_else(|| undecoded(through + 1))?;
+                    if number <= through {
                         continue;
                     }
-                    if stored.offset != through + 1 {
-                        return Err(corrupt("records before it are missing").into());
+                    if number != through + 1 {
+                        return Err(Corrupt { offset: number, what: "steps before it are missing" }.into());
                     }
-                    through = stored.offset;
-                    let step = Step::decode(stored.body).ok_or(corrupt("it cannot be decoded"))?;
-                    self.writer.take(through, step)?;
+                    self.writer.take(number, step(note, number)?)?;
+                    through = number;
                 }
+                chain = frame.header.hash;
                 if through - from >= FILE_MAX {
                     is_last = false;
                     break;
                 }
             }
-            if through > from {
-                self.writer.apply(Applied { through, location: self.frames.position() })?;
+            let location = frames.position();
+            if location != self.writer.filed.location {
+                self.writer.apply(Filed { through, location, chain })?;
             }
             if is_last {
                 return Ok(());
@@ -420,16 +406,33 @@ impl<D: Disk> Filing<D> {
     }
 }
 
-/// Where to read on after what the file has: the place that it names, if the record after it stands there. It need not: the
-/// place counts frames, and a seal holds no record, so one that the file counted may have been cut since.
-fn place_after<D: Disk>(log: &D, applied: Applied, end: End) -> Location {
-    if applied.through.saturating_add(1) == end.next_offset {
-        return end.location;
+fn step(note: &[u8], number: u64) -> Result<Step, Corrupt> {
+    Step::of_note(note).and_then(|(_, step)| step).ok_or_else(|| undecoded(number))
+}
+
+const fn undecoded(number: u64) -> Corrupt {
+    Corrupt { offset: number, what: "it cannot be decoded" }
+}
+
+/// Whether this is still the journal from which the file was derived, as far as that: the frame after the place follows the one that
+/// stood before it.
+fn is_place<D: Disk>(disk: &D, filed: Filed, end: End) -> bool {
+    match Frames::starting(disk.clone(), filed.location).next(end.location) {
+        Ok(Some(frame)) => frame.follows(&filed.chain),
+        Ok(None) => filed.chain == end.chain,
+        Err(_) => false,
     }
-    match Frames::starting(log.clone(), applied.location).next(end.location) {
-        Ok(Some(frame)) if frame.header.first_offset == applied.through.saturating_add(1) => applied.location,
-        Ok(_) | Err(_) => Location::START,
+}
+
+/// The last step in a journal.
+fn last_step<D: Disk>(disk: &D, end: End) -> Result<u64, StartError> {
+    let mut frames = Frames::starting(disk.clone(), Location::START);
+    let mut last = 0;
+    while let Some(frame) = frames.next(end.location)? {
+        let numbers = frame.notes().flatten().filter_map(|note| Step::of_note(note).map(|(number, _)| number));
+        last = numbers.last().unwrap_or(last);
     }
+    Ok(last)
 }
 
 /// Ended items of memory and of the file in one order, each once.
@@ -441,8 +444,4 @@ fn last_first(here: Vec<Item>, filed: Vec<Item>, after: Option<(Timestamp, ItemI
     all.dedup_by_key(|item| item.intake.id);
     all.truncate(at_most);
     all
-}
-
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

@@ -1,8 +1,12 @@
-//! The desk: steps are decided here, one after the other, into the frame that is written next. No I/O.
+//! The desk: steps are decided here, one after the other, for the frame that is written next. No I/O.
+//!
+//! ```text
+//!  steps   1 … filed │ … closed │ … last      filed: the file has them; closed: a frame has them, durable or on its way
+//! ```
 //!
 //! # Invariants
-//! - An item in memory is as the last decided step left it; `after` says which record must be durable before anybody is told.
-//! - Nothing is decided after the log has failed.
+//! - An item in memory is as the last decided step left it; `after` says which step must be durable before anybody is told.
+//! - Nothing is decided after the journal has failed.
 
 use super::items::{Items, Kept};
 use super::known::Known;
@@ -10,86 +14,79 @@ use super::record::Step;
 use holdfast_domain::queue::{Item, Refusal, Stage, State, Verdict};
 use holdfast_domain::{ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::{Answered, METADATA_BYTES_MAX, Put, QueueFailed};
-use holdfast_journal::{Batch, Cursor};
+use holdfast_journal::Batch;
+use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
 /// With so many ended items that the file has not got, no more are put: memory is bounded.
 pub(super) const UNFILED_MAX: usize = 100_000;
+/// With so many steps that no frame has, a frame is waited for first.
+const OPEN_MAX: u64 = 4_096;
 
-/// An answer, and the record that must be durable before it is given; 0 if there is none.
+/// An answer, and the step that must be durable before it is given; 0 if there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided<T> {
     /// What was decided.
     pub answer: Answered<T>,
-    /// The record to wait for.
+    /// The step to wait for.
     pub after: u64,
 }
 
-/// The open frame has no room for one more step: it has to be written first.
+/// Too many steps wait for a frame to decide one more: it has to be written first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// Whether the writer sleeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asleep {
-    /// It does not: it sees what there is before it does.
-    Not,
-    /// Until it is called.
-    Idle,
-    /// Until somebody waits who does not wait for a round of the engine, or nothing more has been written for a while.
-    Lingering,
+/// What was written into a frame.
+pub(super) struct Written {
+    /// The last step in it.
+    pub(super) through: u64,
+    /// Who waits for it to be durable.
+    pub(super) waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// Who waits for a step.
+struct Waiting {
+    after: u64,
+    teller: oneshot::Sender<()>,
 }
 
 pub(super) struct Desk {
     pub(super) items: Items,
     /// Of these and of all that the file has.
     pub(super) known: Known,
-    batch: Batch,
-    /// Where the open batch was begun.
-    cursor: Cursor,
-    memory: Vec<u8>,
-    /// The last record but for ends: what lists and counts have seen.
+    /// The notes of the steps that the file has not got.
+    unfiled: VecDeque<Box<[u8]>>,
+    /// The last step that the file has.
+    filed: u64,
+    /// The last step that a frame has, durable or on its way.
+    closed: u64,
+    /// The last step but for ends: what lists and counts have seen.
     pub(super) seen: u64,
     /// How often the file took over ended items: who looked into both must look again if it did meanwhile.
     pub(super) filings: u64,
     pub(super) failure: Option<String>,
     pub(super) is_stopping: bool,
-    /// Whether those who wait are served by the engine's rounds. If not, the writer serves them.
-    pub(super) rides: bool,
-    /// Whether the writer has ended: nothing more becomes durable.
-    pub(super) is_written: bool,
-    /// Who waits for the open batch to be durable.
-    pub(super) waiting: Vec<oneshot::Sender<()>>,
-    /// Whether it is to be written for them now: the first of them lets others join.
+    /// Who waits for steps that no frame has.
+    waiting: Vec<Waiting>,
+    /// Whether a frame is to be written for them now: the first of them lets others join.
     pub(super) is_called_for: bool,
-    /// Whether the last frame has no seal after it.
-    pub(super) is_unsealed: bool,
-    /// Whether the writer sleeps, and for what.
-    pub(super) asleep: Asleep,
-    /// How many frames were closed: whether something went on meanwhile.
-    pub(super) frames: u64,
 }
 
 impl Desk {
-    pub(super) fn new(items: Items, known: Known, cursor: Cursor) -> Self {
+    /// A desk whose items are as they are after the step `filed`.
+    pub(super) const fn new(items: Items, known: Known, filed: u64) -> Self {
         Self {
             items,
             known,
-            batch: Batch::begin(cursor, Vec::new()),
-            cursor,
-            memory: Vec::new(),
+            unfiled: VecDeque::new(),
+            filed,
+            closed: filed,
             seen: 0,
             filings: 0,
             failure: None,
             is_stopping: false,
-            rides: false,
-            is_written: false,
             waiting: Vec::new(),
             is_called_for: false,
-            // A start may follow a crash that left the last frame without a seal.
-            is_unsealed: cursor.next_offset > 1,
-            asleep: Asleep::Not,
-            frames: 0,
         }
     }
 
@@ -188,70 +185,85 @@ impl Desk {
         here.or_else(|| filed.map(|item| (item.clone(), 0))).ok_or(QueueFailed::Unknown)
     }
 
-    /// Writes a step into the open batch, and the item as it is after it into memory. Gives the record's offset.
+    /// Has a step written by the next frame, and puts the item as it is after it into memory. Gives the step's number.
     fn step(&mut self, step: &Step, item: Item) -> Result<u64, NoRoom> {
-        if !self.batch.has_room() {
+        if self.last() - self.closed >= OPEN_MAX {
             return Err(NoRoom);
         }
-        let (_, offset) = self.batch.next();
-        self.batch.push(|bytes| step.encode(bytes)).expect("the longest record fits, by the assertion beside it");
+        let number = self.last() + 1;
+        self.unfiled.push_back(step.noted(number));
         if !item.state().is_end() {
-            self.seen = offset;
+            self.seen = number;
         }
-        self.items.set(item, offset);
-        Ok(offset)
+        self.items.set(item, number);
+        Ok(number)
     }
 
-    /// The last record that was decided.
+    /// The last step that was decided.
     pub(super) fn last(&self) -> u64 {
-        self.batch.next().1.saturating_sub(1)
+        self.filed + self.unfiled.len() as u64
     }
 
-    /// Has somebody told when a record of the open batch is durable; `None` if it is in an earlier one, or no batch is written any
-    /// more.
+    /// Whether there are steps that no frame has.
+    pub(super) fn has_open(&self) -> bool {
+        self.last() > self.closed
+    }
+
+    /// Whether there are steps that a frame has on its way to the disk, if those up to `durable` are there.
+    pub(super) const fn is_on_its_way(&self, durable: u64) -> bool {
+        self.closed > durable
+    }
+
+    /// Has somebody told when a step that no frame has is durable; `None` if a frame has it, or none is written any more.
     pub(super) fn wait_for(&mut self, after: u64) -> Option<oneshot::Receiver<()>> {
-        if self.failure.is_some() || after <= self.last().saturating_sub(u64::from(self.batch.count())) {
+        if self.failure.is_some() || after <= self.closed {
             return None;
         }
         let (teller, told) = oneshot::channel();
-        self.waiting.push(teller);
+        self.waiting.push(Waiting { after, teller });
         Some(told)
     }
 
-    pub(super) fn is_batch_empty(&self) -> bool {
-        self.batch.is_empty()
+    /// Whether somebody waits for a frame.
+    pub(super) const fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
-    /// Closes the open batch and begins the next. `None` if there is nothing to write and no seal is wanted.
-    pub(super) fn close(&mut self, seal: Seal) -> Option<(Batch, Vec<oneshot::Sender<()>>)> {
-        if self.failure.is_some() || (self.batch.is_empty() && seal == Seal::Not) {
+    /// Writes what no frame has into this one, as far as there is room; `None` if there is nothing, or nothing is written any more.
+    pub(super) fn write(&mut self, frame: &mut Batch) -> Option<Written> {
+        if self.failure.is_some() || !self.has_open() {
             return None;
         }
-        self.cursor = self.batch.end();
-        self.frames += 1;
-        self.is_called_for = false;
-        let next = Batch::begin(self.cursor, std::mem::take(&mut self.memory));
-        Some((std::mem::replace(&mut self.batch, next), std::mem::take(&mut self.waiting)))
+        let before = self.closed;
+        for note in self.unfiled.iter().skip((self.closed - self.filed) as usize) {
+            if !frame.has_room() {
+                break;
+            }
+            frame.push_note(note).expect("the longest note fits, by the assertion beside it");
+            self.closed += 1;
+        }
+        if self.closed == before {
+            return None;
+        }
+        let through = self.closed;
+        let is_in_it = |waiting: &mut Waiting| waiting.after <= through;
+        let waiting = self.waiting.extract_if(.., is_in_it).map(|waiting| waiting.teller).collect();
+        self.is_called_for = !self.waiting.is_empty();
+        Some(Written { through, waiting })
     }
 
-    /// Nothing is written any more. Those who wait for the open batch are told by nobody, and look why.
+    /// Takes out the notes of steps up to `through`, for the file. The number of the first comes with them.
+    pub(super) fn take_unfiled(&mut self, through: u64) -> (u64, Vec<Box<[u8]>>) {
+        let first = self.filed + 1;
+        let notes: Vec<_> = self.unfiled.drain(..(through.max(self.filed) - self.filed) as usize).collect();
+        self.filed += notes.len() as u64;
+        (first, notes)
+    }
+
+    /// Nothing is written any more. Those who wait are told by nobody, and look why.
     pub(super) fn fail(&mut self, failure: String) {
-        self.failure = Some(failure);
+        self.failure.get_or_insert(failure);
         self.is_called_for = false;
         self.waiting.clear();
     }
-
-    /// Takes the memory of a batch that was written.
-    pub(super) fn reuse(&mut self, batch: Batch) {
-        self.memory = batch.into_memory();
-    }
-}
-
-/// Whether an empty frame is written where there is nothing to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seal {
-    /// It is: the frame before it is known to be whole from then on.
-    Wanted,
-    /// It is not.
-    Not,
 }

@@ -1,7 +1,8 @@
-//! The file `DATA/queue.db`: every item, derived from the log. Those that have ended are read from here.
+//! The file `DATA/queue.db`: every item, derived from the steps in the journal. Those that have ended are read from here.
 //!
 //! # Invariants
-//! - It is as the log was after record `applied`, all of it or nothing: items and that number are written together.
+//! - It is as the steps up to `filed` left it, all of it or nothing: items, that number and the place in the journal are written
+//!   together. No frame before that place has a later step.
 //! - It is never ahead of what is durable, and never asked while it is made anew.
 //! - A row whose checksum does not hold is damage, not an item.
 
@@ -9,8 +10,8 @@ use super::record::{Step, decode_item, encode_item};
 use crate::sqlite;
 use holdfast_domain::queue::{Item, Stage, State};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
-use holdfast_engine::{Applied, Corrupt};
-use holdfast_journal::{JournalId, Location, failpoint};
+use holdfast_engine::Corrupt;
+use holdfast_journal::{End, GENESIS, Hash, JournalId, Location, failpoint};
 use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Transaction, params};
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// What `PRAGMA user_version` must say; another number means another schema.
-const SCHEMA_VERSION: i64 = 2;
+const SCHEMA_VERSION: i64 = 3;
 /// The memory of so many items is kept from one filing to the next: more than a busy queue has in one.
 const TAKEN_KEPT: usize = 8_192;
 /// The bytes of a row's checksum.
@@ -30,18 +31,38 @@ pub fn path(data: &Path) -> PathBuf {
     data.join("queue.db")
 }
 
-/// Deletes the file. It is made anew from the log.
+/// Deletes the file. It is made anew from the journal.
 pub fn remove(data: &Path) -> std::io::Result<()> {
     sqlite::remove(&path(data))
 }
 
-/// Why records could not be applied.
+/// How far the file has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Filed {
+    /// The last step that is in it; 0 if none.
+    pub(super) through: u64,
+    /// Where later ones are looked for.
+    pub(super) location: Location,
+    /// The hash of the frame before that place.
+    pub(super) chain: Hash,
+}
+
+impl Filed {
+    const NOTHING: Self = Self { through: 0, location: Location::START, chain: GENESIS };
+
+    /// All steps up to `through`, which is the last before the place `end`.
+    pub(super) const fn to(through: u64, end: End) -> Self {
+        Self { through, location: end.location, chain: end.chain }
+    }
+}
+
+/// Why steps could not be filed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotApplied {
     /// The file could not be written or read.
     #[error("queue.db: {0}")]
     File(#[from] rusqlite::Error),
-    /// A record does not follow from those before it.
+    /// A step does not follow from those before it.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
 }
@@ -49,8 +70,8 @@ pub(super) enum NotApplied {
 /// The writing end.
 pub(super) struct Writer {
     connection: Connection,
-    pub(super) applied: Applied,
-    /// Items as they are after the records that were taken since, each with the record that put it. The memory is kept from one
+    pub(super) filed: Filed,
+    /// Items as they are after the steps that were taken since, each with the step that put it. The memory is kept from one
     /// filing to the next: some megabytes that the system gives and takes back each time are cleared each time.
     taken: HashMap<ItemId, (u64, Item)>,
 }
@@ -68,36 +89,37 @@ impl Writer {
         }
     }
 
-    /// Takes a record, which follows what it has: it is in the file after the next [`Writer::apply`].
-    pub(super) fn take(&mut self, offset: u64, step: Step) -> Result<(), NotApplied> {
-        let corrupt = Corrupt { offset, what: "it does not follow from the item as it was" };
+    /// Takes a step, which follows what it has: it is in the file after the next [`Writer::apply`].
+    pub(super) fn take(&mut self, number: u64, step: Step) -> Result<(), NotApplied> {
+        let corrupt = Corrupt { offset: number, what: "it does not follow from the item as it was" };
         let id = step.id();
         let (seq, before) = match (self.taken.remove(&id), &step) {
             (Some((seq, item)), _) => (seq, Some(item)),
             // Whoever decided it has looked; and an id that is there twice is refused by the file.
-            (None, Step::Put(_)) => (offset, None),
+            (None, Step::Put(_)) => (number, None),
             (None, Step::Start { .. } | Step::End { .. }) => {
-                found(&self.connection, id)?.map_or((offset, None), |(seq, item)| (seq, Some(item)))
+                found(&self.connection, id)?.map_or((number, None), |(seq, item)| (seq, Some(item)))
             }
         };
         self.taken.insert(id, (seq, step.after(before).ok_or(corrupt)?));
         Ok(())
     }
 
-    /// Writes what it has taken, and remembers that it has come to `applied`: all of it, or nothing.
-    pub(super) fn apply(&mut self, applied: Applied) -> Result<(), NotApplied> {
+    /// Writes what it has taken, and remembers that it has come to `filed`: all of it, or nothing.
+    pub(super) fn apply(&mut self, filed: Filed) -> Result<(), NotApplied> {
         let transaction = self.connection.transaction()?;
         let mut changed: Vec<(u64, &Item)> = self.taken.values().map(|(seq, item)| (*seq, item)).collect();
         changed.sort_unstable_by_key(|(seq, _)| *seq);
         write(&transaction, &changed)?;
-        let progress = "UPDATE applied SET through = ?1, location = ?2";
-        let packed = applied.location.pack().cast_signed();
-        transaction.prepare_cached(progress)?.execute(params![applied.through.cast_signed(), packed])?;
+        let Filed { through, location, chain } = filed;
+        let progress = "UPDATE filed SET through = ?1, location = ?2, chain = ?3";
+        let packed = location.pack().cast_signed();
+        transaction.prepare_cached(progress)?.execute(params![through.cast_signed(), packed, chain.0])?;
         failpoint::pass("queue.before_file");
         transaction.commit()?;
         self.taken.clear();
         self.taken.shrink_to(TAKEN_KEPT);
-        self.applied = applied;
+        self.filed = filed;
         Ok(())
     }
 
@@ -191,28 +213,28 @@ fn existing(data: &Path, journal: JournalId) -> rusqlite::Result<Option<Writer>>
     }
     let read = |row: &Row<'_>| {
         let location = Location::unpack(row.get::<_, i64>(1)?.cast_unsigned());
-        Ok(Applied { through: row.get::<_, i64>(0)?.cast_unsigned(), location })
+        Ok(Filed { through: row.get::<_, i64>(0)?.cast_unsigned(), location, chain: Hash(row.get(2)?) })
     };
-    let query = "SELECT through, location FROM applied WHERE journal = ?1";
-    let applied = connection.query_row(query, [journal.0], read).optional()?;
-    Ok(applied.map(|applied| Writer { connection, applied, taken: HashMap::new() }))
+    let query = "SELECT through, location, chain FROM filed WHERE journal = ?1";
+    let filed = connection.query_row(query, [journal.0], read).optional()?;
+    Ok(filed.map(|filed| Writer { connection, filed, taken: HashMap::new() }))
 }
 
 fn create(data: &Path, journal: JournalId) -> rusqlite::Result<Writer> {
     let mut connection = connect(data)?;
-    let applied = Applied::NOTHING;
+    let filed = Filed::NOTHING;
     let transaction = connection.transaction()?;
     transaction.execute_batch(SCHEMA)?;
-    let row = params![journal.0, 0, applied.location.pack().cast_signed()];
-    transaction.execute("INSERT INTO applied VALUES (1, ?1, ?2, ?3)", row)?;
+    let row = params![journal.0, 0, filed.location.pack().cast_signed(), filed.chain.0];
+    transaction.execute("INSERT INTO filed VALUES (1, ?1, ?2, ?3, ?4)", row)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()?;
-    Ok(Writer { connection, applied, taken: HashMap::new() })
+    Ok(Writer { connection, filed, taken: HashMap::new() })
 }
 
 fn connect(data: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path(data))?;
-    // NORMAL cannot corrupt a write-ahead log, and may lose the newest transactions: they are read again from the log.
+    // NORMAL cannot corrupt a write-ahead log, and may lose the newest transactions: they are read again from the journal.
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;

@@ -1,17 +1,16 @@
-//! The queue's items in this process: a log of steps that is the truth, open items in memory, ended ones in a file.
+//! The queue's items in this process: steps that are notes in the journal, open items in memory, ended ones in a file.
 //!
 //! ```text
-//!  callers ─▶ desk (decide, by the rules of the domain) ─▶ one frame, one sync ─▶ answers
-//!                                                            └─▶ DATA/queue/journal ─▶ DATA/queue.db (derived)
+//!  callers ─▶ desk (decide, by the rules of the domain) ─▶ a note in the journal's next frame, one sync ─▶ answers
+//!                                                            └─▶ DATA/queue.db (derived)
 //! ```
 //!
-//! A caller decides at the desk, under a lock, and waits until the record that its answer tells of is durable. The workers of the
-//! engine beside it write all that has been decided as one frame, in turn with the journal (`engine/rounds.rs`). Whoever is the
-//! first to wait for a frame has it written, but only after those who could go on beside it have gone on: many callers become
-//! ready together, and a frame for the first of them alone would keep the others waiting for the next. A lone caller
-//! with a quick disk writes it on its own thread: to wake a worker and be woken by it takes as long as the sync. A **writer**
-//! thread writes what nobody waits for, and everything where no engine does. A **filer** thread brings what is durable into the
-//! file and lets go of ended items.
+//! A caller decides at the desk, under a lock, and waits until the step that its answer tells of is durable. The engine writes all
+//! steps that have been decided beside the entries of its next frame (`engine/margin.rs`). Whoever is the first to wait for a frame
+//! has it written, but only after those who could go on beside it have gone on ([`Soon`]): many callers become ready together, and a
+//! frame for the first of them alone would keep the others waiting for the next. A lone caller with a quick disk writes it on its own thread: to
+//! wake a worker and be woken by it takes as long as the sync. A **filer** thread brings what is durable into the file and lets
+//! go of ended items.
 //!
 //! # Invariants
 //! - What is told is durable, but for ends: an answer waits for the last put or start that it depends on, never for an end.
@@ -26,55 +25,63 @@ mod items;
 mod known;
 mod record;
 
-pub use self::core::{Core, SEGMENT_BYTES};
-pub use desk::{Decided, NoRoom, Seal};
+pub use self::core::{Core, OnItsWay};
+pub use desk::{Decided, NoRoom};
 pub use failure::OpenFailed;
 pub use file::{path, remove};
 
-use self::core::{lock, tell};
-use desk::{Asleep, Desk};
+use self::core::lock;
 use holdfast_domain::queue::{Item, State, Verdict};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::{Answered, Counts, Filter, Put, QueueFailed, QueueStore};
 use holdfast_engine::recovery::StartError;
-use holdfast_engine::{Companion, Lone, Rounds, step_aside};
-use holdfast_journal::{Disk, LocalDisk};
+use holdfast_engine::{Margin, Noted, Notes, step_aside};
+use holdfast_journal::{Batch, Disk, LocalDisk};
+use std::io;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long an end waits for another frame to ride with, and a frame for another that proves it whole, before the writer writes
-/// one for it: longer than a lone caller takes to come again, so that its next step does not wait for this.
-const LINGER: Duration = Duration::from_millis(25);
 /// How often the filer looks when nobody calls it: an item that is put, taken up and ended meanwhile is written once, and so is a
 /// page of an index that many of them are on.
 const FILE_EVERY: Duration = Duration::from_secs(1);
-/// How long a file that could not be written is left alone.
-const FILE_AGAIN: Duration = Duration::from_secs(1);
+/// How often one who stops looks whether the last steps are durable.
+const STOP_LOOK: Duration = Duration::from_millis(1);
+
+/// Where earlier builds kept what is now in the journal.
+const OLD_LOG: &str = "queue/journal";
 
 /// The queue's items in this process.
-pub struct LoggedQueue<D: Disk = LocalDisk> {
+pub struct NotedQueue<D: Disk = LocalDisk> {
     shared: Arc<Shared<D>>,
-    /// The writer and the filer, until they are stopped.
-    threads: Mutex<Option<(JoinHandle<()>, JoinHandle<()>)>>,
+    /// The filer, until it is stopped.
+    filer: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared<D: Disk> {
     core: Core<D>,
-    /// Calls the writer, with the desk.
-    work: Condvar,
-    /// Calls the filer, with the desk.
+    /// Calls the filer, with `has_stopped`.
     stop: Condvar,
-    /// Whether a caller may write itself.
-    lone: Lone,
-    /// The engine whose rounds write this log too, if there is one.
-    rounds: Option<Rounds>,
-    segment_bytes: u32,
+    /// Whether nothing more becomes durable.
+    has_stopped: Mutex<bool>,
+    /// Where steps are written.
+    margin: Margin,
+    soon: Soon,
 }
 
-/// Whether others wait for the open batch already.
+/// Has a frame called for in a moment: after all on this thread have gone on who can, and with whatever else they want of the engine.
+/// If it says no, nobody will.
+pub type Soon = fn(Arc<dyn Calling>) -> bool;
+
+/// Somebody waits for a frame.
+pub trait Calling: Send + Sync {
+    /// Has it written, if that is still so.
+    fn call(&self);
+}
+
+/// Whether others wait for the next frame already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     First,
@@ -90,169 +97,93 @@ impl<D: Disk> Drop for Call<'_, D> {
     }
 }
 
-/// What the writer is to do.
-enum Work {
-    Write,
-    Seal,
-    Leave,
-}
-
-impl LoggedQueue {
-    /// Opens the queue below the data directory: its log in `queue/`, its file `queue.db`. The log is written in the rounds of
-    /// the engine, if one is given.
+impl NotedQueue {
+    /// Opens the queue of a data directory, beside the engine whose journal is there: its file is `queue.db`.
     ///
     /// # Errors
-    /// If the log is not sound, or the files cannot be used.
-    pub fn open(data: &Path, rounds: Option<Rounds>) -> Result<Self, OpenFailed> {
-        let directory = data.join("queue");
-        let disk = LocalDisk::at(&directory);
-        let unusable = |error| OpenFailed { directory: directory.display().to_string(), error: StartError::Io(error) };
-        Self::on(disk.map_err(unusable)?, data, SEGMENT_BYTES, rounds)
-    }
-}
-
-impl<D: Disk> LoggedQueue<D> {
-    /// The same, with its log on another disk.
-    ///
-    /// # Errors
-    /// As [`LoggedQueue::open`].
-    pub fn on(log: D, data: &Path, segment_bytes: u32, rounds: Option<Rounds>) -> Result<Self, OpenFailed> {
-        let core = Core::open(log, data, segment_bytes)?;
-        lock(&core.desk).rides = rounds.is_some();
-        let (work, stop) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { core, work, stop, lone: Lone::new(), rounds, segment_bytes });
-        if let Some(rounds) = &shared.rounds {
-            rounds.join(Arc::clone(&shared) as Arc<dyn Companion>);
+    /// If its steps are not sound, or the file cannot be used.
+    pub fn open(data: &Path, margin: Margin, soon: Soon) -> Result<Self, OpenFailed> {
+        let unusable = |error| OpenFailed { directory: data.display().to_string(), error: StartError::Io(error) };
+        if data.join(OLD_LOG).is_dir() {
+            let why = format!(
+                "its queue has a log of its own ({OLD_LOG}), which only earlier builds read; end its items with one of them, then remove it"
+            );
+            return Err(unusable(io::Error::other(why)));
         }
-        let (writer, filer) = (Arc::clone(&shared), Arc::clone(&shared));
-        let threads = (spawn("queue-writer", move || writer.write()), spawn("queue-filer", move || filer.file()));
-        Ok(Self { shared, threads: Mutex::new(Some(threads)) })
+        Self::on(LocalDisk::at(data).map_err(unusable)?, data, margin, soon)
     }
+}
 
-    /// Writes what has been decided, files it, and lets nothing more be decided.
+impl<D: Disk> NotedQueue<D> {
+    /// The same, with the journal on another disk.
     ///
     /// # Errors
-    /// If the log has failed.
+    /// As [`NotedQueue::open`].
+    pub fn on(disk: D, data: &Path, margin: Margin, soon: Soon) -> Result<Self, OpenFailed> {
+        let core = Core::open(disk, data, margin.journal())?;
+        let shared = Arc::new(Shared { core, stop: Condvar::new(), has_stopped: Mutex::new(false), margin, soon });
+        shared.margin.join(Arc::clone(&shared) as Arc<dyn Notes>);
+        let filing = Arc::clone(&shared);
+        let filer = thread::Builder::new().name("queue-filer".to_owned()).spawn(move || filing.file());
+        Ok(Self { shared, filer: Mutex::new(Some(filer.expect("a process can start a thread"))) })
+    }
+
+    /// Has what was decided written, files it, and lets nothing more be decided.
+    ///
+    /// # Errors
+    /// If the journal has failed.
     pub fn stop(&self) -> Answered<()> {
-        if let Some(rounds) = &self.shared.rounds {
-            rounds.leave();
+        let Some(filer) = lock(&self.filer).take() else { return Ok(()) };
+        lock(&self.shared.core.desk).is_stopping = true;
+        // An engine that has stopped has written all there was.
+        if self.shared.core.has_open() && self.shared.margin.ring() {
+            while !self.shared.is_all_durable() {
+                thread::sleep(STOP_LOOK);
+            }
         }
-        {
-            let mut desk = lock(&self.shared.core.desk);
-            desk.is_stopping = true;
-            self.shared.work.notify_all();
-        }
-        if let Some((writer, filer)) = lock(&self.threads).take() {
-            // A thread that panicked has ended the process, as it is built.
-            let _written = writer.join();
-            lock(&self.shared.core.desk).is_written = true;
-            self.shared.stop.notify_all();
-            let _filed = filer.join();
-        }
+        self.shared.margin.leave();
+        *lock(&self.shared.has_stopped) = true;
+        self.shared.stop.notify_all();
+        // A thread that panicked has ended the process, as it is built.
+        let _filed = filer.join();
         let failure = lock(&self.shared.core.desk).failure.clone();
         failure.map_or(Ok(()), |failure| Err(QueueFailed::Unavailable(failure)))
     }
 }
 
-impl<D: Disk> Drop for LoggedQueue<D> {
+impl<D: Disk> Drop for NotedQueue<D> {
     fn drop(&mut self) {
         // Whoever wants to know has called `stop`.
         let _told_before = self.stop();
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run).expect("a process can start a thread")
-}
-
 impl<D: Disk> Shared<D> {
-    /// The writer's life.
-    fn write(&self) {
-        loop {
-            let seal = match self.next_work() {
-                Work::Write => Seal::Not,
-                Work::Seal => Seal::Wanted,
-                Work::Leave => return,
-            };
-            let began = Instant::now();
-            // A failure is told to whoever waits, and ends this loop.
-            if let Ok(awaited) = self.core.write(seal) {
-                self.lone.wrote(awaited, began.elapsed());
-            }
-        }
-    }
-
-    fn next_work(&self) -> Work {
-        let mut desk = lock(&self.core.desk);
-        let mut is_late = false;
-        loop {
-            if desk.failure.is_some() {
-                return Work::Leave;
-            }
-            if (desk.is_stopping && !desk.is_batch_empty()) || (!desk.rides && desk.is_called_for) {
-                return Work::Write;
-            }
-            let is_idle = desk.is_batch_empty() && !desk.is_unsealed;
-            if is_idle {
-                if desk.is_stopping {
-                    return Work::Leave;
-                }
-                desk.asleep = Asleep::Idle;
-                desk = self.work.wait(desk).unwrap_or_else(PoisonError::into_inner);
-                desk.asleep = Asleep::Not;
-                continue;
-            }
-            if desk.is_stopping {
-                return Work::Seal;
-            }
-            if is_late {
-                return if desk.is_batch_empty() { Work::Seal } else { Work::Write };
-            }
-            let frames = desk.frames;
-            desk.asleep = Asleep::Lingering;
-            let (woken, waited) = self.work.wait_timeout(desk, LINGER).unwrap_or_else(PoisonError::into_inner);
-            desk = woken;
-            desk.asleep = Asleep::Not;
-            is_late = waited.timed_out() && desk.frames == frames;
-        }
-    }
-
-    /// The filer's life: it ends when the writer has, and all that is durable is filed.
+    /// The filer's life: it ends when all that is durable is filed and nothing more will be.
     fn file(&self) {
         step_aside();
         loop {
-            let is_last = lock(&self.core.desk).is_written;
-            self.core.prepare(self.segment_bytes);
+            let is_last = *lock(&self.has_stopped);
+            let (_, durable) = self.margin.journal();
             // What cannot be filed now is filed later, at the latest by the next start.
-            let pause = if self.core.file().is_ok() { FILE_EVERY } else { FILE_AGAIN };
+            let _filed_later = self.core.file(durable);
             if is_last {
                 return;
             }
-            let desk = lock(&self.core.desk);
-            if !desk.is_written {
-                drop(self.stop.wait_timeout(desk, pause).unwrap_or_else(PoisonError::into_inner));
+            let has_stopped = lock(&self.has_stopped);
+            if !*has_stopped {
+                drop(self.stop.wait_timeout(has_stopped, FILE_EVERY).unwrap_or_else(PoisonError::into_inner));
             }
         }
     }
 
-    /// Waits until a record is durable.
-    async fn durable(&self, after: u64) -> Answered<()> {
-        if self.is_durable(after) {
+    /// Waits until a step is durable.
+    async fn durable(self: &Arc<Self>, after: u64) -> Answered<()> {
+        if self.is_durable(after) || (self.margin.write_alone() && self.is_durable(after)) {
             return Ok(());
         }
-        if self.lone.is_likely() {
-            let began = Instant::now();
-            if let Some(written) = self.core.try_write() {
-                // The caller itself is not among those who waited.
-                self.lone.wrote(written?.saturating_add(1), began.elapsed());
-                self.call_writer();
-                if self.is_durable(after) {
-                    return Ok(());
-                }
-            }
-        }
         if let Some((told, place)) = self.wait_for(after) {
-            if place == Place::First {
+            if place == Place::First && !(self.soon)(Arc::clone(self) as Arc<dyn Calling>) {
                 self.call_in_a_moment().await;
             }
             if told.await.is_ok() {
@@ -269,88 +200,68 @@ impl<D: Disk> Shared<D> {
         }
     }
 
-    fn is_durable(&self, record: u64) -> bool {
-        self.core.durable.borrow().through >= record
+    fn is_durable(&self, step: u64) -> bool {
+        self.core.durable.borrow().through >= step
     }
 
-    /// Has somebody told when a record of the open batch is durable; `None` if the record is in an earlier one. The first who waits
-    /// is to have it written, for all who wait by then.
+    /// Whether all that was decided is durable, or never will be.
+    fn is_all_durable(&self) -> bool {
+        let desk = lock(&self.core.desk);
+        desk.failure.is_some() || self.is_durable(desk.last())
+    }
+
+    /// Has somebody told when a step that no frame has is durable; `None` if a frame has it. The first who waits is to have one
+    /// written, for all who wait by then.
     fn wait_for(&self, after: u64) -> Option<(oneshot::Receiver<()>, Place)> {
         let mut desk = lock(&self.core.desk);
-        let place = if desk.waiting.is_empty() { Place::First } else { Place::Later };
+        let place = if desk.is_waited_for() { Place::Later } else { Place::First };
         Some((desk.wait_for(after)?, place))
     }
 
-    /// Has the open batch written, once those who could go on beside the caller have gone on: what they decide shares its sync.
+    /// Has a frame written, once those who could go on beside the caller have gone on: what they decide shares its sync.
     async fn call_in_a_moment(&self) {
         let _calls_at_the_end = Call(self);
         tokio::task::yield_now().await;
     }
+}
 
-    /// Has the open batch written, if somebody still waits for it.
+impl<D: Disk> Calling for Shared<D> {
     fn call(&self) {
-        let mut desk = lock(&self.core.desk);
-        if desk.waiting.is_empty() {
-            return;
+        {
+            let mut desk = lock(&self.core.desk);
+            if !desk.is_waited_for() {
+                return;
+            }
+            desk.is_called_for = true;
         }
-        desk.is_called_for = true;
-        let rides = desk.rides;
-        let is_to_look = match desk.asleep {
-            Asleep::Not => false,
-            // It looks whether a round does come.
-            Asleep::Idle => true,
-            Asleep::Lingering => !rides,
-        };
-        if is_to_look {
-            self.wake_writer(desk);
-        } else {
-            drop(desk);
+        if !self.margin.ring() {
+            self.core.fail("the engine has stopped");
         }
-        if rides && !self.rounds.as_ref().is_some_and(Rounds::ring) {
-            self.ride_no_more();
-        }
-    }
-
-    /// The engine goes, and no round comes any more.
-    #[cold]
-    fn ride_no_more(&self) {
-        let mut desk = lock(&self.core.desk);
-        desk.rides = false;
-        self.wake_writer(desk);
-    }
-
-    /// Sees to it that the writer looks after what nobody waits for: one that lingers does.
-    fn call_writer(&self) {
-        let desk = lock(&self.core.desk);
-        if desk.asleep == Asleep::Idle {
-            self.wake_writer(desk);
-        }
-    }
-
-    fn wake_writer(&self, mut desk: MutexGuard<'_, Desk>) {
-        desk.asleep = Asleep::Not;
-        drop(desk);
-        self.work.notify_one();
     }
 }
 
-impl<D: Disk> Companion for Shared<D> {
+impl<D: Disk> Notes for Shared<D> {
+    fn has_any(&self) -> bool {
+        self.core.has_open()
+    }
+
     fn is_waited_for(&self) -> bool {
-        // Ends that nobody waits for ride with the next frame that somebody waits for.
         lock(&self.core.desk).is_called_for
     }
 
-    fn write(&self) -> Box<dyn FnOnce() + Send> {
-        let began = Instant::now();
-        // A failure is told to whoever waits by the log itself.
-        let waiting = self.core.append(Seal::Not).unwrap_or_default();
-        self.lone.wrote(waiting.len(), began.elapsed());
-        Box::new(move || tell(waiting))
+    fn write(self: Arc<Self>, frame: &mut Batch) -> Option<Noted> {
+        let on_its_way = self.core.write(frame)?;
+        let waiting = on_its_way.waiting();
+        Some(Noted { waiting, tell: Box::new(move |end| self.core.written(on_its_way, end)) })
+    }
+
+    fn fail(&self, why: &str) {
+        self.core.fail(why);
     }
 }
 
-impl<D: Disk> LoggedQueue<D> {
-    /// Decides, and waits until what is told is durable. Where there is no room, the open frame is written first.
+impl<D: Disk> NotedQueue<D> {
+    /// Decides, and waits until what is told is durable. Where too much waits for a frame, that is written first.
     async fn decided<T>(&self, decide: impl Fn(&Core<D>) -> Result<Decided<T>, NoRoom>) -> Answered<T> {
         loop {
             match decide(&self.shared.core) {
@@ -376,7 +287,7 @@ impl<D: Disk> LoggedQueue<D> {
     }
 }
 
-impl<D: Disk> QueueStore for LoggedQueue<D> {
+impl<D: Disk> QueueStore for NotedQueue<D> {
     fn name(&self) -> &'static str {
         "embedded"
     }
@@ -398,10 +309,7 @@ impl<D: Disk> QueueStore for LoggedQueue<D> {
     }
 
     async fn end(&self, id: ItemId, verdict: Verdict, at: Timestamp) -> Answered<Item> {
-        let ended = self.decided(move |core| core.end(id, verdict, at)).await;
-        // It is to see to it that an end is written though nobody waits for it.
-        self.shared.call_writer();
-        ended
+        self.decided(move |core| core.end(id, verdict, at)).await
     }
 
     async fn list(&self, filter: Filter, at_most: usize) -> Answered<Vec<Item>> {

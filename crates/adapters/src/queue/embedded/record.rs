@@ -1,9 +1,9 @@
-//! The records of the queue's log, and the same bytes for an item in its file.
+//! A step of the queue as a note in the journal, and the same bytes for an item in its file.
 //!
 //! ```text
-//!  [version 1, kind │ …]   kind 1: an item was put    [item]
-//!                          kind 2: it was taken up    [id, at]
-//!                          kind 3: it ended           [id, at, verdict]
+//!  note      [number of the step │ version 1, kind │ …]   kind 1: an item was put    [item]
+//!                                                         kind 2: it was taken up    [id, at]
+//!                                                         kind 3: it ended           [id, at, verdict]
 //!  item      [id, user, payee, escrow, feature, amount, priority, queued at, metadata, stage]
 //! ```
 //!
@@ -16,11 +16,13 @@ use holdfast_engine::{cause_of, cause_tag};
 use holdfast_journal::RECORD_BYTES_MAX;
 
 const VERSION: u8 = 1;
+/// More than most notes have.
+const NOTE_BYTES_USUAL: usize = 256;
 
-// Version and kind, five ids with their lengths, numbers, the metadata with its length, and the longest stage.
-const _: () = assert!(2 + 5 * 65 + 8 + 4 + 8 + 3 + METADATA_BYTES_MAX + 1 + 9 + 8 + 2 + 16 <= RECORD_BYTES_MAX);
+// The step's number, version and kind, five ids with their lengths, numbers, the metadata with its length, and the longest stage.
+const _: () = assert!(8 + 2 + 5 * 65 + 8 + 4 + 8 + 3 + METADATA_BYTES_MAX + 1 + 9 + 8 + 2 + 16 <= RECORD_BYTES_MAX);
 
-/// One record.
+/// One step.
 #[expect(clippy::large_enum_variant, reason = "a step is moved once and read in order, and a third of them are puts")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
@@ -50,7 +52,21 @@ impl Step {
         }
     }
 
-    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+    /// It as the note with this number.
+    pub(super) fn noted(&self, number: u64) -> Box<[u8]> {
+        let mut bytes = Vec::with_capacity(NOTE_BYTES_USUAL);
+        bytes.extend(number.to_le_bytes());
+        self.encode(&mut bytes);
+        bytes.into_boxed_slice()
+    }
+
+    /// The number of a note's step, and the step, if it is one. `None` if the note is none of a queue's.
+    pub(super) fn of_note(note: &[u8]) -> Option<(u64, Option<Self>)> {
+        let (number, step) = note.split_first_chunk()?;
+        Some((u64::from_le_bytes(*number), Self::decode(step)))
+    }
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(VERSION);
         match self {
             Self::Put(item) => {
@@ -71,8 +87,8 @@ impl Step {
         }
     }
 
-    /// Reads a record. `None` if it is not one, or has more to it.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Reads a step. `None` if it is not one, or has more to it.
+    fn decode(bytes: &[u8]) -> Option<Self> {
         let mut taker = Taker(bytes);
         (taker.byte()? == VERSION).then_some(())?;
         let step = match taker.byte()? {

@@ -1,9 +1,11 @@
--- Every item of the queue, derived from its log. `seq` is the offset of the record that put it.
-CREATE TABLE applied (
+-- Every item of the queue, derived from the steps in the journal. `seq` is the number of the step that put it. `chain` is the hash
+-- of the frame before `location`: it tells whether this is still the journal that the items are from.
+CREATE TABLE filed (
     one      INTEGER PRIMARY KEY CHECK (one = 1),
     journal  BLOB    NOT NULL,
     through  INTEGER NOT NULL,
-    location INTEGER NOT NULL
+    location INTEGER NOT NULL,
+    chain    BLOB    NOT NULL
 );
 
 -- `item` is all of it, with a checksum; the other columns are what is looked for. `ended_at` is NULL while it has not ended.

@@ -127,7 +127,7 @@ impl Site {
         let side = |(name, launch): &(&'static str, Launch)| {
             let (points, count): (Vec<_>, _) = match (*name, &self.database) {
                 ("wallet", None) => (of("wallet.").chain(JOURNAL).chain(ENGINE).collect(), kills / 2),
-                // Its log is a journal too.
+                // Its steps are in a journal too.
                 ("queue", None) => (of("queue.").chain(JOURNAL).collect(), kills - kills / 2),
                 (_, None) => (of("").chain(JOURNAL).chain(ENGINE).collect(), kills),
                 ("wallet", Some(_)) => (between("wallet.").chain(DATABASE).collect(), kills / 2),
@@ -141,11 +141,21 @@ impl Site {
 
     /// Has the queue lose all that it had, as if its disk were gone.
     pub(super) fn forget(&self) -> Result<(), OutsideError> {
-        let Some((_, launch)) = self.launches.last() else { return Ok(()) };
-        fs::remove_dir_all(launch.data.join("queue")).map_err(OutsideError::io("remove the queue's log"))?;
-        // Derived from the log; it may not be there yet.
-        for name in ["queue.db", "queue.db-wal", "queue.db-shm"] {
-            let _not_there = fs::remove_file(launch.data.join(name));
+        let [_, (_, Launch { data, .. })] = &self.launches[..] else {
+            return Err(OutsideError::answered(
+                "this run",
+                "a queue that loses its journal needs a process of its own",
+            ));
+        };
+        fs::remove_dir_all(data.join("journal")).map_err(OutsideError::io("remove the queue's journal"))?;
+        // Derived from it; they may not be there yet.
+        for name in ["snapshots", "keys"] {
+            let _not_there = fs::remove_dir_all(data.join(name));
+        }
+        for file in ["queue.db", "read-model.sqlite"] {
+            for part in ["", "-wal", "-shm"] {
+                let _not_there = fs::remove_file(data.join(format!("{file}{part}")));
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::ledger::World;
 use crate::postgres_world::Cutter;
 use holdfast_adapters::SystemClock;
 use holdfast_adapters::postgres::{Database, Limits};
-use holdfast_adapters::queue::{LoggedQueue, PostgresQueue};
+use holdfast_adapters::queue::{NotedQueue, PostgresQueue};
 use holdfast_domain::queue::{Intake, Item, State, Verdict, enqueue};
 use holdfast_domain::{CreditUnit, EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::{Answered, Counts, Filter, Put, QueueFailed, QueueStore};
@@ -18,38 +18,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn queue_items_in_the_log() {
-    let data = tempfile::tempdir().unwrap();
-    let store = Arc::new(LoggedQueue::open(data.path(), None).unwrap());
-    queue::rules(Arc::clone(&store)).await.unwrap();
-    store.stop().unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn queue_items_in_a_log_that_takes_turns_with_a_journal_and_goes_on_without_it() {
-    let data = tempfile::tempdir().unwrap();
-    let disk = LocalDisk::at(data.path()).unwrap();
+/// An engine in a data directory, and the queue in its journal.
+fn beside(data: &Path) -> (Engine<LocalDisk>, NotedQueue) {
+    let disk = LocalDisk::at(data).unwrap();
     let journal = Config { segment_bytes: 256 * 1_024, id: JournalId([5; 16]), verify_threads: 1 };
     let config = OpenConfig { journal, limits: holdfast_engine::Limits { open_holds: 1_000 }, keys_in_memory: None };
     let opened = recovery::open(disk.clone(), &config, &mut |_| {}).unwrap();
     let engine = Engine::start(opened, disk, Arc::new(SystemClock::start()), Policy::STANDARD);
-    let store = Arc::new(LoggedQueue::open(data.path(), Some(engine.rounds())).unwrap());
+    let queue = NotedQueue::open(data, engine.margin(), |_| false).unwrap();
+    (engine, queue)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queue_items_in_the_journal() {
+    let data = tempfile::tempdir().unwrap();
+    let (engine, store) = beside(data.path());
+    let store = Arc::new(store);
     queue::rules(Arc::clone(&store)).await.unwrap();
-    engine.stop().unwrap();
-    let puts: Vec<_> = (0..50)
-        .map(|number| {
-            let (store, item) = (Arc::clone(&store), item(&format!("late-{number}")));
-            tokio::spawn(async move { store.put(item).await })
-        })
-        .collect();
-    for put in puts {
-        assert!(matches!(put.await.unwrap(), Ok(Put::New(_))));
-    }
+    store.put(item("last")).await.unwrap();
     store.stop().unwrap();
+    engine.stop().unwrap();
+    let (_engine, again) = beside(data.path());
+    assert!(again.item(item("last").intake.id).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_whose_engine_has_stopped_says_so() {
+    let data = tempfile::tempdir().unwrap();
+    let (engine, store) = beside(data.path());
+    store.put(item("early")).await.unwrap();
+    store.end(item("early").intake.id, Verdict::Finish, Timestamp::from_millis(2)).await.unwrap();
+    engine.stop().unwrap();
+    assert!(matches!(store.put(item("late")).await, Err(QueueFailed::Unavailable(_))));
     drop(store);
-    let again = LoggedQueue::open(data.path(), None).unwrap();
-    assert!(again.item(item("late-49").intake.id).await.unwrap().is_some());
+    let (_engine, again) = beside(data.path());
+    let early = again.item(item("early").intake.id).await.unwrap().unwrap();
+    assert_eq!(early.state(), State::Finished, "what nobody waited for went with the engine");
 }
 
 /// What is wrong between a store and its callers.
@@ -85,14 +89,17 @@ enum Fault {
 
 /// A store with a fault.
 struct Faulty {
-    inner: LoggedQueue,
+    /// Before the engine, so that it goes first.
+    inner: NotedQueue,
+    _engine: Engine<LocalDisk>,
     fault: Fault,
     taken: AtomicU32,
 }
 
 impl Faulty {
     fn open(data: &Path, fault: Fault) -> Arc<Self> {
-        Arc::new(Self { inner: LoggedQueue::open(data, None).unwrap(), fault, taken: AtomicU32::new(0) })
+        let (engine, inner) = beside(data);
+        Arc::new(Self { inner, _engine: engine, fault, taken: AtomicU32::new(0) })
     }
 
     fn has(&self, fault: Fault) -> bool {
