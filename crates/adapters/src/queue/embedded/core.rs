@@ -27,6 +27,9 @@ use tokio::sync::watch;
 /// How many steps are filed in one transaction.
 const FILE_MAX: u64 = 16_384;
 
+/// So much of the journal without a step is not read again by the next start.
+const FAR_BYTES: u32 = 1_024 * 1_024;
+
 /// How far the steps are durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Progress {
@@ -97,14 +100,14 @@ impl<D: Disk> Core<D> {
         }
         let mut before = writer.filed.through;
         let mut filing = Filing { disk, writer, is_damaged: false };
-        let (open, known) = match filing.catch_up(end).and_then(|()| filing.look()) {
+        let (open, known) = match filing.catch_up(end.location).and_then(|()| filing.look()) {
             Ok(found) => found,
             // A file that looked sound is not: the journal says what is in it.
             Err(Behind::Apply(NotApplied::File(_))) => {
                 file::remove(data)?;
                 filing.writer = Writer::open(data, journal_id).map_err(Behind::from)?;
                 before = 0;
-                filing.catch_up(end)?;
+                filing.catch_up(end.location)?;
                 filing.look()?
             }
             Err(error) => return Err(error.into()),
@@ -334,7 +337,7 @@ impl<D: Disk> Core<D> {
 
     fn make_anew(&self, filing: &mut Filing<D>) -> Result<(), Behind> {
         *lock(&self.reader) = None;
-        let end = self.durable.borrow().end;
+        let end = self.durable.borrow().end.location;
         file::remove(&self.data).map_err(ReadError::Io)?;
         filing.writer = Writer::open(&self.data, self.journal_id)?;
         filing.catch_up(end)?;
@@ -350,11 +353,12 @@ impl<D: Disk> Filing<D> {
     fn file(&mut self, first: u64, notes: &[Box<[u8]>], to: Filed) -> Result<(), Behind> {
         let Filed { through, location, .. } = self.writer.filed;
         if through + 1 < first {
-            let end = End { location: to.location, next_offset: 0, chain: to.chain };
-            return self.catch_up(end);
+            return self.catch_up(to.location);
         }
-        // A place in another segment is worth remembering though nothing has happened: a start reads on from there.
-        if notes.is_empty() && (to.location.segment == location.segment || to.location < location) {
+        // A place much further on is worth remembering though nothing has happened: a start reads on from there.
+        let is_far = to.location.segment > location.segment
+            || (to.location.segment == location.segment && to.location.byte.saturating_sub(location.byte) >= FAR_BYTES);
+        if notes.is_empty() && !is_far {
             return Ok(());
         }
         for (number, note) in (first..).zip(notes).filter(|(number, _)| *number > through) {
@@ -364,12 +368,12 @@ impl<D: Disk> Filing<D> {
     }
 
     /// Reads every step before `end`, and files some thousand at a time.
-    fn catch_up(&mut self, end: End) -> Result<(), Behind> {
+    fn catch_up(&mut self, end: Location) -> Result<(), Behind> {
         let mut frames = Frames::starting(self.disk.clone(), self.writer.filed.location);
         loop {
             let Filed { through: from, mut chain, .. } = self.writer.filed;
             let (mut through, mut is_last) = (from, true);
-            while let Some(frame) = frames.next(end.location)? {
+            while let Some(frame) = frames.next(end)? {
                 for note in frame.notes() {
                     let note = note.map_err(|_| ReadError::Damaged { location: frame.location })?;
                     let (number, _) = Step::of_note(note).ok_or_else(|| undecoded(through + 1))?;

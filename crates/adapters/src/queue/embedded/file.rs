@@ -32,7 +32,7 @@ pub fn path(data: &Path) -> PathBuf {
 }
 
 /// Deletes the file. It is made anew from the journal.
-pub fn remove(data: &Path) -> std::io::Result<()> {
+pub(super) fn remove(data: &Path) -> std::io::Result<()> {
     sqlite::remove(&path(data))
 }
 

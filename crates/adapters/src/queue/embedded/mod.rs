@@ -28,7 +28,7 @@ mod record;
 pub use self::core::{Core, OnItsWay};
 pub use desk::{Decided, NoRoom};
 pub use failure::OpenFailed;
-pub use file::{path, remove};
+pub use file::path;
 
 use self::core::lock;
 use holdfast_domain::queue::{Item, State, Verdict};
