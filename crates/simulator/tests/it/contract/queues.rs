@@ -56,6 +56,17 @@ async fn a_queue_whose_engine_has_stopped_says_so() {
     assert_eq!(early.state(), State::Finished, "what nobody waited for went with the engine");
 }
 
+/// Builds before the first release had a log of the queue's own; nothing that is in it is passed over in silence.
+#[test]
+fn a_data_directory_with_the_former_log_is_refused_and_says_what_to_do() {
+    let data = tempfile::tempdir().unwrap();
+    let (engine, store) = beside(data.path());
+    drop(store);
+    std::fs::create_dir_all(data.path().join("queue/journal")).unwrap();
+    let refused = NotedQueue::open(data.path(), engine.margin(), |_| false).err().unwrap().to_string();
+    assert!(refused.contains("queue/journal") && refused.contains("end its items"), "{refused}");
+}
+
 /// What is wrong between a store and its callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
