@@ -5,58 +5,31 @@
 -- first had locked. The database ended one of them after a second, and it was tried again. Now whoever is to write a new name claims it, and
 -- does not wait: if another has claimed it, or it is there by now, the round is stale, and is decided again on what is there.
 --
--- A claim ends with its transaction. There are 1,024 places for the names of each kind, so that a round of thousands of new names does
--- not take all the room that the server has for locks; two names that share a place only cost a round that is decided again.
+-- A claim ends with its transaction. There are 1,024 places for names, so that a round of thousands of new ones does not take all the
+-- room that the server has for locks; two names that share a place only cost a round that is decided again.
 
 SET LOCAL ROLE symphony_owner;
 
--- Whether all of these names could be claimed.
-CREATE FUNCTION holdfast.ledger_claim(kind integer, names text[]) RETURNS boolean
-    LANGUAGE sql VOLATILE
-    SET search_path = pg_catalog, holdfast, pg_temp
-AS $$
-    SELECT coalesce(bool_and(pg_try_advisory_xact_lock(71010000 + kind, place)), true)
-      FROM (SELECT DISTINCT hashtext(name) & 1023 AS place FROM unnest(names) AS named (name)) AS places
-$$;
-
-CREATE FUNCTION holdfast.ledger_claim_owners(names text[]) RETURNS void
+-- Claims names of one kind that are to be new, or says that the round is stale.
+CREATE FUNCTION holdfast.ledger_claim(kind text, names text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, holdfast, pg_temp
 AS $$
+DECLARE
+    is_ours  boolean;
+    is_there boolean;
 BEGIN
-    IF NOT holdfast.ledger_claim(1, ledger_claim_owners.names) OR EXISTS (
-        SELECT FROM unnest(ledger_claim_owners.names) AS named (name)
-         CROSS JOIN LATERAL (SELECT FROM holdfast.ledger_owners AS known WHERE known.owner = named.name LIMIT 1) AS found)
-    THEN
-        RAISE EXCEPTION 'STALE: an owner is not new any more' USING ERRCODE = 'P7101';
-    END IF;
-END
-$$;
-
-CREATE FUNCTION holdfast.ledger_claim_payees(names text[]) RETURNS void
-    LANGUAGE plpgsql VOLATILE
-    SET search_path = pg_catalog, holdfast, pg_temp
-AS $$
-BEGIN
-    IF NOT holdfast.ledger_claim(2, ledger_claim_payees.names) OR EXISTS (
-        SELECT FROM unnest(ledger_claim_payees.names) AS named (name)
-         CROSS JOIN LATERAL (SELECT FROM holdfast.ledger_payees AS known WHERE known.payee = named.name LIMIT 1) AS found)
-    THEN
-        RAISE EXCEPTION 'STALE: a payee is not new any more' USING ERRCODE = 'P7101';
-    END IF;
-END
-$$;
-
-CREATE FUNCTION holdfast.ledger_claim_budgets(names text[]) RETURNS void
-    LANGUAGE plpgsql VOLATILE
-    SET search_path = pg_catalog, holdfast, pg_temp
-AS $$
-BEGIN
-    IF NOT holdfast.ledger_claim(3, ledger_claim_budgets.names) OR EXISTS (
-        SELECT FROM unnest(ledger_claim_budgets.names) AS named (name)
-         CROSS JOIN LATERAL (SELECT FROM holdfast.ledger_budgets AS known WHERE known.budget = named.name LIMIT 1) AS found)
-    THEN
-        RAISE EXCEPTION 'STALE: a budget is not new any more' USING ERRCODE = 'P7101';
+    SELECT bool_and(pg_try_advisory_xact_lock(7101, place)) INTO is_ours
+      FROM (SELECT DISTINCT hashtext(ledger_claim.kind || ':' || named.name) & 1023 AS place
+              FROM unnest(ledger_claim.names) AS named (name)) AS places;
+    -- A statement of its own: it sees what those have committed who had claimed them before.
+    is_there := CASE ledger_claim.kind
+        WHEN 'owner' THEN EXISTS (SELECT FROM holdfast.ledger_owners AS known WHERE known.owner = ANY (ledger_claim.names))
+        WHEN 'payee' THEN EXISTS (SELECT FROM holdfast.ledger_payees AS known WHERE known.payee = ANY (ledger_claim.names))
+        WHEN 'budget' THEN EXISTS (SELECT FROM holdfast.ledger_budgets AS known WHERE known.budget = ANY (ledger_claim.names))
+        END;
+    IF NOT is_ours OR is_there THEN
+        RAISE EXCEPTION 'STALE: one that was new is another''s or there by now' USING ERRCODE = 'P7101';
     END IF;
 END
 $$;
@@ -130,7 +103,7 @@ BEGIN
         RAISE EXCEPTION 'STALE: an owner has moved on' USING ERRCODE = 'P7101';
     END IF;
     IF found_there < cardinality(ledger_admit.owners) THEN
-        PERFORM holdfast.ledger_claim_owners(
+        PERFORM holdfast.ledger_claim('owner',
             ARRAY(SELECT new.owner FROM unnest(ledger_admit.owners) AS new WHERE new.seen = 0));
         WITH made AS (
             INSERT INTO holdfast.ledger_owners
@@ -154,7 +127,7 @@ BEGIN
          WHERE payee.ctid = found.place AND payee.last_offset = new.seen;
         GET DIAGNOSTICS found_there = ROW_COUNT;
         IF found_there < cardinality(ledger_admit.payees) THEN
-            PERFORM holdfast.ledger_claim_payees(
+            PERFORM holdfast.ledger_claim('payee',
                 ARRAY(SELECT new.payee FROM unnest(ledger_admit.payees) AS new WHERE new.seen = 0));
         END IF;
         WITH made AS (
@@ -176,7 +149,7 @@ BEGIN
          WHERE budget.ctid = found.place AND budget.last_offset = new.seen;
         GET DIAGNOSTICS found_there = ROW_COUNT;
         IF found_there < cardinality(ledger_admit.budgets) THEN
-            PERFORM holdfast.ledger_claim_budgets(
+            PERFORM holdfast.ledger_claim('budget',
                 ARRAY(SELECT new.budget FROM unnest(ledger_admit.budgets) AS new WHERE new.seen = 0));
         END IF;
         WITH made AS (
@@ -230,7 +203,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION holdfast.ledger_claim(integer, text[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.ledger_claim_owners(text[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.ledger_claim_payees(text[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.ledger_claim_budgets(text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.ledger_claim(text, text[]) FROM PUBLIC;

@@ -118,6 +118,29 @@ async fn d5_a_stranger_who_holds_an_account_keeps_only_those_waiting_who_want_it
     assert_eq!(checker::check(&world.admin).await.unwrap().entries, 4);
 }
 
+/// What is not there cannot be locked in the order of names: whoever waited for it could wait in a circle.
+#[tokio::test(flavor = "multi_thread")]
+async fn d3_who_begins_what_another_has_claimed_waits_for_no_lock_and_is_done_once() {
+    let world = World::new().await;
+    let node = Arc::new(world.node().await);
+    done(&node, mint("alice", 100, "m1")).await;
+    let stranger = world.log_in("postgres").await;
+    let claims = "BEGIN; SELECT pg_advisory_xact_lock(7101, place) FROM generate_series(0, 1023) AS place";
+    stranger.batch_execute(claims).await.unwrap();
+    let begins = Arc::clone(&node);
+    let beginning = tokio::spawn(async move { begins.submit(mint("bob", 100, "m2")).await });
+    while node.health().overtaken == 0 && !beginning.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    done(&node, mint("alice", 100, "m3")).await;
+    assert!(!beginning.is_finished(), "it is another's");
+    assert_eq!(world.number(WAITING).await, 0);
+    stranger.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(code(&beginning.await.unwrap()), "done");
+    assert_eq!(available(&node, "bob").await, 100);
+    assert_eq!(checker::check(&world.admin).await.unwrap().entries, 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_the_database_refuses_does_not_take_its_neighbours_with_it() {
     let world = World::new().await;
