@@ -172,9 +172,7 @@ impl<'a> Frame<'a> {
             })
         })
     }
-}
 
-impl<'a> Frame<'a> {
     /// Each note, in the order in which they were written. What does not add up ends the iteration with an error, as with records.
     pub fn notes(&self) -> impl Iterator<Item = Result<&'a [u8], MalformedRecord>> + use<'a> {
         let Self { header, records, .. } = *self;

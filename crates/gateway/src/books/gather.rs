@@ -63,9 +63,9 @@ pub(super) fn begin(engine: &Arc<Engine<LocalDisk>>, prepared: Prepared) -> Begu
 pub(crate) fn soon(calling: Arc<dyn Calling>) -> bool {
     ASIDE.with_borrow_mut(|aside| {
         let Some(aside) = aside else { return false };
-        // There is one queue in a process; were there two, the other would call by itself.
-        if aside.calling.is_some() {
-            return false;
+        if let Some(before) = &aside.calling {
+            // It will be called for already. There is one queue in a process; were there two, the other would call by itself.
+            return Arc::ptr_eq(before, &calling);
         }
         aside.calling = Some(calling);
         aside.carrier.wake_by_ref();

@@ -133,19 +133,20 @@ impl<D: Disk> NotedQueue<D> {
     /// # Errors
     /// If the journal has failed.
     pub fn stop(&self) -> Answered<()> {
-        let Some(filer) = lock(&self.filer).take() else { return Ok(()) };
-        lock(&self.shared.core.desk).is_stopping = true;
-        // An engine that has stopped has written all there was.
-        if self.shared.core.has_open() && self.shared.margin.ring() {
-            while !self.shared.is_all_durable() {
-                thread::sleep(STOP_LOOK);
+        if let Some(filer) = lock(&self.filer).take() {
+            lock(&self.shared.core.desk).is_stopping = true;
+            // An engine that has stopped has written all there was.
+            if self.shared.core.has_open() && self.shared.margin.ring() {
+                while !self.shared.is_all_durable() {
+                    thread::sleep(STOP_LOOK);
+                }
             }
+            self.shared.margin.leave();
+            *lock(&self.shared.has_stopped) = true;
+            self.shared.stop.notify_all();
+            // A thread that panicked has ended the process, as it is built.
+            let _filed = filer.join();
         }
-        self.shared.margin.leave();
-        *lock(&self.shared.has_stopped) = true;
-        self.shared.stop.notify_all();
-        // A thread that panicked has ended the process, as it is built.
-        let _filed = filer.join();
         let failure = lock(&self.shared.core.desk).failure.clone();
         failure.map_or(Ok(()), |failure| Err(QueueFailed::Unavailable(failure)))
     }
