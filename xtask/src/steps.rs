@@ -1,13 +1,12 @@
 //! What `test` and `bench` consist of.
 
-use crate::child::{Runner, StepError};
-use crate::summary::Step;
+use crate::child::{Output, Runner, StepError};
+use crate::summary::{Stage, Step};
 use crate::{clients, money, sdk, tools, tour};
-use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,14 +29,37 @@ pub enum Length {
 
 /// Everything that must hold, cheapest first.
 #[must_use]
-pub fn test(length: Length) -> Vec<Step> {
-    let (mut steps, build) = all(length);
-    build.begin_with("tests", &mut steps);
-    steps
+pub fn test(length: Length) -> Vec<Stage> {
+    // Who waits a night wants to see how far it is.
+    let company = if length == Length::Usual { Company::Rows } else { Company::None };
+    let All { mut before, rows, after, build } = all(length, company);
+    build.begin_with("tests", &mut before);
+    let rows = match company {
+        Company::Rows => vec![Stage::Rows(rows)],
+        Company::None => rows.into_iter().flatten().map(Stage::Step).collect(),
+    };
+    before.into_iter().map(Stage::Step).chain(rows).chain(after.into_iter().map(Stage::Step)).collect()
 }
 
-/// All steps one after the other, and the build that may run beside one of them.
-fn all(length: Length) -> (Vec<Step>, Beside) {
+/// Whether steps that mostly wait run beside one another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Company {
+    /// They do, and what they say is shown when they have ended.
+    Rows,
+    None,
+}
+
+/// All steps, and the build that may run beside one of them.
+struct All {
+    /// One after the other.
+    before: Vec<Step>,
+    /// Rows of about the same length: they kill, restart and wait, and leave a processor idle for half of their time.
+    rows: Vec<Vec<Step>>,
+    after: Vec<Step>,
+    build: Beside,
+}
+
+fn all(length: Length, company: Company) -> All {
     let (runner, simulated, cycles) = match length {
         Length::Usual => (runner(USUAL_LIMIT), "--seconds 120 --seeds 200000", "500"),
         Length::Long => (runner(LONG_LIMIT), "--seconds 1200", "20000"),
@@ -48,9 +70,9 @@ fn all(length: Length) -> (Vec<Step>, Beside) {
     };
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
 
-    let mut steps = vec![step("tools", &runner, tools::ensure)];
-    steps.push(cargo_step("fmt", words("fmt --all --check"), Lints::Not, &runner));
-    let mut linted = |name: &str, line: &str| steps.push(cargo_step(name, words(line), Lints::Denied, &runner));
+    let mut before = vec![step("tools", &runner, tools::ensure)];
+    before.push(cargo_step("fmt", words("fmt --all --check"), Lints::Not, &runner));
+    let mut linted = |name: &str, line: &str| before.push(cargo_step(name, words(line), Lints::Denied, &runner));
     if has_nextest() {
         linted("lints", "nextest run --workspace --all-targets --no-run");
         linted("tests", "nextest run --workspace --all-targets --no-fail-fast");
@@ -61,43 +83,59 @@ fn all(length: Length) -> (Vec<Step>, Beside) {
     }
     // One build for all that follows: another choice of packages would build their dependencies again.
     let build = Beside::new(words("build --release --package holdfast --package holdfast-simulator"), &runner);
-    steps.push(step(BUILD, &runner, build.joined()));
-    let mut simulator = |name: &str, line: &str| {
+    before.push(step(BUILD, &runner, build.joined()));
+    let simulator = |name: &str, line: &str, runner: &Runner| {
         let (program, words) = (release_dir().join(SIMULATOR), words(line));
-        steps.push(step(name, &runner, move |runner| {
+        step(name, runner, move |runner| {
             let mut command = Command::new(&program);
             command.args(words.iter().map(|word| if word == "HOLDFAST" { holdfast() } else { word.into() }));
             runner.run(command)
-        }));
+        })
     };
-    simulator("simulate", &format!("simulate {simulated}"));
-    simulator("torture", &format!("torture --holdfast HOLDFAST --cycles {cycles}"));
-    simulator("gateway kills", "gateway-kills --holdfast HOLDFAST --rounds 20");
-    simulator("queue kills", &format!("queue-kills --holdfast HOLDFAST --kills {queue_kills}"));
-    simulator("queue kills, one process", "queue-kills --holdfast HOLDFAST --kills 60 --one-process");
-    simulator("queue kills, postgres", "queue-kills --holdfast HOLDFAST --kills 60 --postgres");
-    simulator("queue kills, planted", "queue-kills --holdfast HOLDFAST --kills 6 --forget");
-    simulator("delivery", &format!("delivery --holdfast HOLDFAST --charges {charges} --kills {kills}"));
-    let in_redis = format!("delivery --holdfast HOLDFAST --charges {charges} --kills {kills} --store redis");
-    simulator("delivery, redis", &in_redis);
-    // A judge that never finds anything proves nothing.
-    let planted = "delivery --holdfast HOLDFAST --charges 500 --kills 1 --plant applies-again";
-    simulator("delivery, planted", planted);
-    steps.push(step("clients", &runner, |runner| clients::run(&sdk::ensure(&root(), runner)?, &release_dir(), runner)));
-    steps.push(step("money", &runner, |runner| money::run(&release_dir(), runner)));
-    steps.push(step("README tour", &runner, |runner| tour::run(&root().join("README.md"), &release_dir(), runner)));
-    (steps, build)
+    // By itself, because it has both processors to do.
+    before.push(simulator("simulate", &format!("simulate {simulated}"), &runner));
+
+    let in_row = |name: &str| match company {
+        Company::Rows => Runner { output: Output::Kept(name.to_owned()), ..runner.clone() },
+        Company::None => runner.clone(),
+    };
+    let of_row = |name: &str, line: &str| simulator(name, line, &in_row(name));
+    let torture = vec![
+        of_row("torture", &format!("torture --holdfast HOLDFAST --cycles {cycles}")),
+        of_row("queue kills, postgres", "queue-kills --holdfast HOLDFAST --kills 60 --postgres"),
+        step("money", &in_row("money"), |runner| money::run(&release_dir(), runner)),
+    ];
+    let kills_of_servers = vec![
+        of_row("gateway kills", "gateway-kills --holdfast HOLDFAST --rounds 20"),
+        of_row("queue kills", &format!("queue-kills --holdfast HOLDFAST --kills {queue_kills}")),
+        of_row("queue kills, one process", "queue-kills --holdfast HOLDFAST --kills 60 --one-process"),
+        of_row("queue kills, planted", "queue-kills --holdfast HOLDFAST --kills 6 --forget"),
+    ];
+    let delivery = format!("delivery --holdfast HOLDFAST --charges {charges} --kills {kills}");
+    let outside = vec![
+        of_row("delivery", &delivery),
+        of_row("delivery, redis", &format!("{delivery} --store redis")),
+        // A judge that never finds anything proves nothing.
+        of_row("delivery, planted", "delivery --holdfast HOLDFAST --charges 500 --kills 1 --plant applies-again"),
+        step("clients", &in_row("clients"), |runner| {
+            clients::run(&sdk::ensure(&root(), runner)?, &release_dir(), runner)
+        }),
+    ];
+    let tour = |runner: &Runner| tour::run(&root().join("README.md"), &release_dir(), runner);
+    let after = vec![step("README tour", &runner, tour)];
+    All { before, rows: vec![torture, kills_of_servers, outside], after, build }
 }
 
 /// One step alone, after the build of the programs if it runs any; nothing if there is none of this name.
 #[must_use]
-pub fn only(name: &str) -> Vec<Step> {
-    let (mut steps, _) = all(Length::Usual);
+pub fn only(name: &str) -> Vec<Stage> {
+    let All { before, rows, after, .. } = all(Length::Usual, Company::None);
+    let mut steps: Vec<Step> = before.into_iter().chain(rows.into_iter().flatten()).chain(after).collect();
     let place = |wanted: &str| steps.iter().position(|step| step.name == wanted);
     let (wanted, build) = (place(name), place(BUILD));
     let is_built_first = wanted > build;
     steps.retain(|step| step.name == name || (is_built_first && step.name == BUILD));
-    steps
+    steps.into_iter().map(Stage::Step).collect()
 }
 
 /// One benchmark; `words` are its name and options.
@@ -126,10 +164,10 @@ pub fn bench(words: &[&str]) -> Step {
 
 fn runner(limit: Duration) -> Runner {
     // Not `current_exe`: a step may build this program anew and so remove the file that runs.
-    Runner { xtask: PathBuf::from("/proc/self/exe"), limit }
+    Runner { xtask: PathBuf::from("/proc/self/exe"), limit, output: Output::Shown }
 }
 
-fn step(name: &str, runner: &Runner, action: impl FnOnce(&Runner) -> Result<(), StepError> + 'static) -> Step {
+fn step(name: &str, runner: &Runner, action: impl FnOnce(&Runner) -> Result<(), StepError> + Send + 'static) -> Step {
     let runner = runner.clone();
     Step { name: name.to_owned(), action: Box::new(move || action(&runner)) }
 }
@@ -164,18 +202,18 @@ type Building = JoinHandle<Result<(), StepError>>;
 struct Beside {
     arguments: Vec<String>,
     runner: Runner,
-    begun: Rc<RefCell<Option<Building>>>,
+    begun: Arc<Mutex<Option<Building>>>,
 }
 
 impl Beside {
     fn new(arguments: Vec<String>, runner: &Runner) -> Self {
-        Self { arguments, runner: runner.clone(), begun: Rc::default() }
+        Self { arguments, runner: runner.clone(), begun: Arc::default() }
     }
 
     /// Waits for it, or does it now if nothing began it.
     fn joined(&self) -> impl FnOnce(&Runner) -> Result<(), StepError> + use<> {
-        let (begun, arguments) = (Rc::clone(&self.begun), self.arguments.clone());
-        move |runner| match begun.take() {
+        let (begun, arguments) = (Arc::clone(&self.begun), self.arguments.clone());
+        move |runner| match begun.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(building) => {
                 building.join().unwrap_or_else(|_| Err(StepError::Wrong("the build's thread panicked".to_owned())))
             }
@@ -189,7 +227,7 @@ impl Beside {
         let action = std::mem::replace(&mut step.action, Box::new(|| Ok(())));
         step.action = Box::new(move || {
             let Self { arguments, runner, begun } = self;
-            *begun.borrow_mut() = Some(std::thread::spawn(move || {
+            *begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::spawn(move || {
                 let mut command = Command::new("nice");
                 command.args(["-n", "19"]).arg(cargo()).arg("--quiet").args(&arguments).current_dir(root());
                 runner.run(command)

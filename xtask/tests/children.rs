@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use xtask::child::{Runner, StepError};
+use xtask::child::{Output, Runner, StepError};
 use xtask::tour;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SCRIPT: &str = "#!/bin/sh\nsleep 600 & echo $! > stays\nsetsid sleep 600 & echo $! > leaves\n";
 
 fn runner(limit: Duration) -> Runner {
-    Runner { xtask: PathBuf::from(env!("CARGO_BIN_EXE_xtask")), limit }
+    Runner { xtask: PathBuf::from(env!("CARGO_BIN_EXE_xtask")), limit, output: Output::Shown }
 }
 
 fn empty_dir(name: &str) -> PathBuf {
