@@ -155,13 +155,11 @@ impl Caller {
 
     async fn escrow(&mut self, user: &str, key: &str) -> Result<(), BenchError> {
         let hold = format!(r#"{{"userId":"{user}","amount":"1","featureType":"solo","idempotencyKey":"{key}"}}"#);
-        let held = self.call(0, "/api/v1/escrows", None, hold, Expected::Status("held")).await?;
-        let escrow = Seen::in_answer(&held).escrow_id.unwrap_or_default();
+        let escrow = self.call(0, "/api/v1/escrows", None, hold, Expected::Status("held")).await?;
         let intake = format!(
             r#"{{"userId":"{user}","modelId":"payee","escrowId":"{escrow}","amount":"1","featureType":"solo"}}"#
         );
-        let put = self.call(1, "/api/v1/queue/items", Some(key), intake, Expected::Status("queued")).await?;
-        let item = Seen::in_answer(&put).queue_item_id.unwrap_or_default();
+        let item = self.call(1, "/api/v1/queue/items", Some(key), intake, Expected::Status("queued")).await?;
         let path = |word: &str| format!("/api/v1/queue/items/{item}/{word}");
         self.call(2, &path("start"), None, "{}".to_owned(), Expected::Status("in_progress")).await?;
         self.call(3, &path("finish"), None, "{}".to_owned(), Expected::Status("finished")).await.map(drop)
@@ -175,7 +173,7 @@ impl Caller {
         self.call(1, &path, None, commit, Expected::Kind("billing_commit")).await.map(drop)
     }
 
-    /// One call, timed; its answer must say what is expected.
+    /// One call, timed; its answer must say what is expected. Gives the id that the answer is about.
     async fn call(
         &mut self,
         place: usize,
@@ -183,14 +181,15 @@ impl Caller {
         key: Option<&str>,
         body: String,
         expected: Expected,
-    ) -> Result<Bytes, BenchError> {
+    ) -> Result<String, BenchError> {
         let body = Bytes::from(body);
         let asked = Instant::now();
         let answer = tokio::time::timeout(ANSWER_WITHIN, self.ask(path, key, body));
         let (status, answer) = answer.await.map_err(|_| BenchError::Hung { after: ANSWER_WITHIN })??;
         self.calls[place].record(asked.elapsed());
-        if matches!(status, 200 | 201) && expected.is_met_by(&Seen::in_answer(&answer)) {
-            return Ok(answer);
+        let seen = Seen::in_answer(&answer);
+        if matches!(status, 200 | 201) && expected.is_met_by(&seen) {
+            return Ok(seen.queue_item_id.or(seen.escrow_id).unwrap_or_default().to_owned());
         }
         Err(BenchError::NotApplied(format!("{path}: {status} {}", String::from_utf8_lossy(&answer))))
     }

@@ -17,7 +17,7 @@ use crate::upkeep::{self, Upkeep};
 use crate::worker::{Ask, Desk, GATHER, Job, Shared};
 use holdfast_domain::escrow::Escrow;
 use holdfast_domain::{EscrowId, OwnerId};
-use holdfast_journal::{Batch, Disk};
+use holdfast_journal::{Batch, Disk, End, Location};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
@@ -71,6 +71,8 @@ pub struct Health {
     pub failed: Option<String>,
     /// The last durable entry.
     pub durable: u64,
+    /// Where the journal is durable up to.
+    pub end: Location,
     /// The last entry that the read model has applied.
     pub applied: u64,
     /// Why the read model does not follow any more.
@@ -239,9 +241,11 @@ impl<D: Disk> Engine<D> {
     #[must_use]
     pub fn health(&self) -> Health {
         let read_model = self.followed(READ_MODEL).unwrap_or(Followed { applied: 0, failed: None });
+        let End { next_offset, location, .. } = self.shared.upkeep.durable();
         Health {
             failed: self.shared.turns.failure(),
-            durable: self.shared.upkeep.durable().next_offset - 1,
+            durable: next_offset - 1,
+            end: location,
             applied: read_model.applied,
             read_model_failed: read_model.failed,
             waiting: self.shared.turns.waiting(),

@@ -27,21 +27,25 @@ pub(crate) struct JournalFiles {
     disk: LocalDisk,
     id: JournalId,
     segments: Vec<Segment>,
-    /// The last entry that may be read; all there are if not said.
-    until: Option<u64>,
+    /// Up to where it may be read; all there is if not said.
+    until: Option<Location>,
 }
 
-/// A frame with its entries.
+/// A frame with its entries and its notes.
 pub(crate) struct ReadFrame {
     pub(crate) location: Location,
     pub(crate) hash: Hash,
     pub(crate) bytes: u64,
     pub(crate) records: Vec<Record>,
+    /// The entry after them.
+    pub(crate) next_offset: u64,
+    /// What others wrote beside the entries, as it stands.
+    pub(crate) notes: Vec<Box<[u8]>>,
 }
 
 impl JournalFiles {
-    /// The journal below `disk`. `until` is the last durable entry, if somebody is writing.
-    pub(crate) fn open(disk: &LocalDisk, until: Option<u64>) -> Result<Self, StartError> {
+    /// The journal below `disk`. `until` is where it is durable up to, if somebody is writing.
+    pub(crate) fn open(disk: &LocalDisk, until: Option<Location>) -> Result<Self, StartError> {
         let mut numbers: Vec<u32> = disk.list(DIRECTORY)?.iter().filter_map(|name| number_of(name)).collect();
         numbers.sort_unstable();
         let mut segments = Vec::with_capacity(numbers.len());
@@ -50,10 +54,10 @@ impl JournalFiles {
             if number != expected {
                 return Err(OpenError::Missing { segment: expected }.into());
             }
-            let (segment, journal) = header(disk, number)?;
-            if until.is_some_and(|until| number > 1 && segment.first_offset > until) {
+            if until.is_some_and(|until| number > until.segment) {
                 break;
             }
+            let (segment, journal) = header(disk, number)?;
             if *id.get_or_insert(journal) != journal {
                 return Err(OpenError::Foreign { segment: number }.into());
             }
@@ -92,13 +96,6 @@ impl JournalFiles {
         Err(ReadError::Damaged { location: walk.frames.position() }.into())
     }
 
-    /// The place after the frame that entry `offset` is in; the first of all if it is 0.
-    pub(crate) fn end_of(&self, offset: u64) -> Result<Location, StartError> {
-        let mut walk = self.walk(offset);
-        while walk.next_offset <= offset && walk.next()?.is_some() {}
-        Ok(walk.frames.position())
-    }
-
     fn last(&self) -> Segment {
         self.segments.last().copied().unwrap_or(Segment { number: 1, first_offset: 1, bytes: 0 })
     }
@@ -115,11 +112,9 @@ pub(crate) struct Walk<'a> {
 impl Walk<'_> {
     /// The next frame.
     pub(crate) fn next(&mut self) -> Result<Option<ReadFrame>, StartError> {
-        if self.files.until.is_some_and(|until| self.next_offset > until) {
-            return Ok(None);
-        }
         let last = self.files.last();
-        let end = Location { segment: last.number, byte: u32::try_from(last.bytes).unwrap_or(u32::MAX) };
+        let all = Location { segment: last.number, byte: u32::try_from(last.bytes).unwrap_or(u32::MAX) };
+        let end = self.files.until.unwrap_or(all);
         let frame = match self.frames.next(end) {
             Ok(Some(frame)) => frame,
             Ok(None) => return Ok(None),
@@ -145,8 +140,10 @@ impl Walk<'_> {
             );
         }
         self.next_offset += records.len() as u64;
+        let notes = frame.notes().map(|note| note.map(Box::from)).collect::<Result<_, _>>();
+        let notes = notes.map_err(|_| corrupt(self.next_offset, "a note in the frame before it cannot be read"))?;
         let bytes = u64::from(FRAME_HEADER_BYTES) + u64::from(frame.header.length);
-        Ok(Some(ReadFrame { location, hash: frame.header.hash, bytes, records }))
+        Ok(Some(ReadFrame { location, hash: frame.header.hash, bytes, records, next_offset: self.next_offset, notes }))
     }
 
     /// What stands after the last frame and is none: known when [`Walk::next`] has said that there are no more.

@@ -3,8 +3,6 @@
 //! # Invariants
 //! - Nothing below the data directory is created, written, renamed or removed.
 
-use crate::journal_files::JournalFiles;
-use holdfast_engine::recovery::StartError;
 use holdfast_journal::{Disk, DiskFile, LocalDisk, Location};
 use std::fs::File;
 use std::io;
@@ -29,10 +27,9 @@ pub(crate) enum ScratchFile {
 }
 
 impl ScratchDisk {
-    /// The journal of `journal`, read up to entry `until` if somebody is writing.
-    pub(crate) fn new(journal: &LocalDisk, scratch: LocalDisk, until: Option<u64>) -> Result<Self, StartError> {
-        let end = until.map(|until| JournalFiles::open(journal, Some(until))?.end_of(until)).transpose()?;
-        Ok(Self { journal: journal.clone(), scratch, end })
+    /// The journal of `journal`, read up to `end` if somebody is writing.
+    pub(crate) fn new(journal: &LocalDisk, scratch: LocalDisk, end: Option<Location>) -> Self {
+        Self { journal: journal.clone(), scratch, end }
     }
 
     fn is_hidden(&self, segment: u32) -> bool {

@@ -3,5 +3,5 @@
 pub mod embedded;
 pub mod postgres;
 
-pub use embedded::{Calling, NotedQueue};
+pub use embedded::{Calling, NotedQueue, Step};
 pub use postgres::PostgresQueue;

@@ -134,8 +134,10 @@ impl Embedded {
     }
 
     pub(super) fn health(&self) -> Health {
-        let holdfast_engine::Health { failed, durable, applied, read_model_failed, waiting } = self.engine.health();
-        Health { engine: "embedded", failed, durable, applied, read_model_failed, waiting, database: None }
+        let holdfast_engine::Health { failed, durable, end, applied, read_model_failed, waiting } =
+            self.engine.health();
+        let (engine, end, database) = ("embedded", Some(end), None);
+        Health { engine, failed, durable, end, applied, read_model_failed, waiting, database }
     }
 
     pub(super) const fn recovered(&self) -> Report {
@@ -223,13 +225,16 @@ impl Embedded {
 
     pub(super) async fn entry(&self, offset: u64) -> Result<Entry, NoAnswer> {
         // A look is answered when all before it is durable.
-        let last = self.ask(|_| ()).await.map(|()| self.engine.health().durable)?;
+        let (last, end) = self.ask(|_| ()).await.map(|()| {
+            let health = self.engine.health();
+            (health.durable, health.end)
+        })?;
         if offset == 0 || offset > last {
             return Err(NoAnswer::NoSuchEntry { offset, last });
         }
         let disk = self.disk.clone();
         blocking(move || {
-            let (record, location, hash) = JournalFiles::open(&disk, Some(last))?.entry(offset)?;
+            let (record, location, hash) = JournalFiles::open(&disk, Some(end))?.entry(offset)?;
             Ok(Entry::from(record).within(Frame { location, hash }))
         })
         .await

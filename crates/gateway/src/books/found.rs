@@ -31,6 +31,8 @@ pub(crate) struct Health {
     pub(crate) failed: Option<String>,
     /// The last durable entry.
     pub(crate) durable: u64,
+    /// Where the journal is durable up to, if there is one.
+    pub(crate) end: Option<Location>,
     /// The last entry that histories know.
     pub(crate) applied: u64,
     /// Why histories know no more entries.

@@ -150,6 +150,7 @@ impl Shared {
             engine: "postgres",
             failed: None,
             durable: newest,
+            end: None,
             applied: newest,
             read_model_failed: None,
             waiting: health.waiting,

@@ -251,10 +251,13 @@ pub(super) enum Journal {
         /// At most so many
         #[arg(long)]
         limit: Option<u64>,
+        /// The steps of the queue's items too, where they stand
+        #[arg(long)]
+        queue: bool,
     },
     /// Check every frame, the chain of hashes, and every entry's balances by replay
     Verify,
-    /// Count segments, bytes, entries and kinds
+    /// Count segments, bytes, entries, notes and kinds
     Stat,
     /// Write all entries as JSON lines, with a last line that holds the blake3 hash of those before it
     Export {

@@ -11,8 +11,11 @@ use crate::node;
 use crate::scratch_disk::ScratchDisk;
 use crate::terminal::{self, Bar};
 use crate::wire::entry::EntryBody;
+use crate::wire::step::StepBody;
+use holdfast_engine::Record;
 use holdfast_engine::recovery::{self, StartError};
-use holdfast_journal::{LocalDisk, OpenError, verify};
+use holdfast_journal::{LocalDisk, Location, OpenError, verify};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,7 +32,7 @@ pub(super) fn run(session: &Session<'_>, command: &Journal) -> Result<(), Ended>
     let disk = LocalDisk::at(data).map_err(Failure::io(format!("open {}", data.display())))?;
     let source = Source { disk, until: durable(data)? };
     match command {
-        Journal::Cat { from, limit } => cat(&source, *from, *limit),
+        Journal::Cat { from, limit, queue } => cat(&source, *from, *limit, *queue),
         Journal::Stat => stat(session, &source),
         Journal::Verify => check(session, &source),
         Journal::Export { file } => export(session, &source, file),
@@ -39,16 +42,17 @@ pub(super) fn run(session: &Session<'_>, command: &Journal) -> Result<(), Ended>
 /// What is read, and how far.
 struct Source {
     disk: LocalDisk,
-    /// The last durable entry, if a server is writing.
-    until: Option<u64>,
+    /// Where the journal is durable up to, if a server is writing.
+    until: Option<Location>,
 }
 
-/// The last durable entry, as the server says; `None` if none runs.
-fn durable(data: &Path) -> Result<Option<u64>, Failure> {
+/// Where the journal is durable up to, as the server says; `None` if none runs.
+fn durable(data: &Path) -> Result<Option<Location>, Failure> {
     let Some(stream) = door::connect(data)? else { return Ok(None) };
     let answer = door::ask_server(&mut io::BufReader::new(stream), r#"{"op":"health"}"#);
     let answer: Value = answer.ok().and_then(|line| serde_json::from_str(&line).ok()).ok_or(Failure::ServerGone)?;
-    Ok(answer.get("durable").and_then(Value::as_u64))
+    let end = answer.get("journal_end").and_then(Value::as_u64).ok_or(Failure::ServerGone)?;
+    Ok(Some(Location::unpack(end)))
 }
 
 impl Source {
@@ -69,7 +73,7 @@ impl Source {
         let cannot = || Failure::io("make a scratch directory");
         let directory = tempfile::Builder::new().prefix("holdfast-check-").tempdir().map_err(cannot())?;
         let scratch = LocalDisk::at(directory.path()).map_err(cannot())?;
-        let disk = ScratchDisk::new(&self.disk, scratch, self.until)?;
+        let disk = ScratchDisk::new(&self.disk, scratch, self.until);
         Ok((directory, disk))
     }
 }
@@ -84,29 +88,37 @@ fn note_torn(walk: &Walk<'_>) {
     }
 }
 
-fn write_entries(frame: ReadFrame, from: u64, to: &mut impl Write) -> io::Result<u64> {
-    let ReadFrame { location, hash, records, .. } = frame;
+fn write_entries(frame: Frame, records: Vec<Record>, from: u64, to: &mut impl Write) -> io::Result<u64> {
     let mut written = 0;
     for record in records.into_iter().filter(|record| record.offset >= from) {
-        let body = EntryBody::from(Entry::from(record).within(Frame { location, hash }));
-        serde_json::to_writer(&mut *to, &body)?;
-        to.write_all(b"\n")?;
+        write_line(&EntryBody::from(Entry::from(record).within(frame)), to)?;
         written += 1;
     }
     Ok(written)
 }
 
-fn cat(source: &Source, from: u64, limit: Option<u64>) -> Result<(), Ended> {
+fn write_line(body: &impl Serialize, to: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *to, body)?;
+    to.write_all(b"\n")
+}
+
+fn cat(source: &Source, from: u64, limit: Option<u64>, queue: bool) -> Result<(), Ended> {
     let files = source.files()?;
     let mut walk = files.walk(from);
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
     let mut left = limit.unwrap_or(u64::MAX);
     while left > 0
-        && let Some(mut frame) = walk.next().map_err(Failure::from)?
+        && let Some(mut read) = walk.next().map_err(Failure::from)?
     {
-        let skipped = frame.records.iter().take_while(|record| record.offset < from).count();
-        frame.records.truncate(skipped.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)));
-        left -= write_entries(frame, from, &mut out)?;
+        let frame = Frame { location: read.location, hash: read.hash };
+        let skipped = read.records.iter().take_while(|record| record.offset < from).count();
+        read.records.truncate(skipped.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)));
+        left -= write_entries(frame, read.records, from, &mut out)?;
+        let is_after = from <= 1 || read.next_offset > from;
+        for note in read.notes.iter().filter(|_| queue && is_after).take(usize::try_from(left).unwrap_or(usize::MAX)) {
+            write_line(&StepBody::of(note, frame), &mut out)?;
+            left -= 1;
+        }
     }
     out.flush()?;
     note_torn(&walk);
@@ -116,11 +128,12 @@ fn cat(source: &Source, from: u64, limit: Option<u64>) -> Result<(), Ended> {
 fn stat(session: &Session<'_>, source: &Source) -> Result<(), Ended> {
     let files = source.files()?;
     let mut walk = files.walk(1);
-    let (mut entries, mut frames, mut seals, mut used) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let (mut entries, mut notes, mut frames, mut seals, mut used) = (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
     let mut kinds: BTreeMap<&'static str, u64> = BTreeMap::new();
     while let Some(frame) = walk.next().map_err(Failure::from)? {
         frames += 1;
-        seals += u64::from(frame.records.is_empty());
+        seals += u64::from(frame.records.is_empty() && frame.notes.is_empty());
+        notes += frame.notes.len() as u64;
         used += frame.bytes;
         entries += frame.records.len() as u64;
         for record in &frame.records {
@@ -135,6 +148,7 @@ fn stat(session: &Session<'_>, source: &Source) -> Result<(), Ended> {
         "segments": files.segments().len(),
         "file_bytes": file_bytes,
         "entries": entries,
+        "notes": notes,
         "frames": frames,
         "seals": seals,
         "used_bytes": used,
@@ -145,11 +159,12 @@ fn stat(session: &Session<'_>, source: &Source) -> Result<(), Ended> {
     if session.output.is_json() {
         return Ok(session.output.line(&stat.to_string())?);
     }
-    let fields: [Field; 9] = [
+    let fields: [Field; 10] = [
         ("journal", "journal"),
         ("segments", "segments"),
         ("file bytes", "file_bytes"),
         ("entries", "entries"),
+        ("notes", "notes"),
         ("frames", "frames"),
         ("seals", "seals"),
         ("used bytes", "used_bytes"),
@@ -247,7 +262,8 @@ fn write_export(files: &JournalFiles, out: &mut impl Write) -> Result<Trailer, E
     let (mut entries, mut chain) = (0, holdfast_journal::GENESIS);
     while let Some(frame) = walk.next().map_err(|error: StartError| Failure::from(error))? {
         chain = frame.hash;
-        entries += write_entries(frame, 1, &mut out)?;
+        let ReadFrame { location, hash, records, .. } = frame;
+        entries += write_entries(Frame { location, hash }, records, 1, &mut out)?;
     }
     let blake3 = out.hasher.finalize().to_hex().to_string();
     let journal = files.id().to_string();

@@ -16,6 +16,7 @@ use holdfast_domain::charge::Charge;
 use holdfast_domain::escrow::State;
 use holdfast_domain::{Account, ChargeId, CreditUnit, EscrowId, OwnerId};
 use holdfast_engine::{Balance, Refusal, Totals};
+use holdfast_journal::Location;
 
 impl Service {
     /// Answers one question.
@@ -162,6 +163,7 @@ impl Service {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             durable: health.durable,
+            journal_end: health.end.map(Location::pack),
             applied: health.applied,
             read_model_failed: health.read_model_failed,
             waiting: health.waiting,

@@ -341,6 +341,9 @@ pub(crate) struct HealthBody {
     pub(crate) pid: u32,
     /// The last durable entry.
     pub(crate) durable: u64,
+    /// Where the journal is durable up to: its packed place, for whoever reads the files beside the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) journal_end: Option<u64>,
     /// The last entry that the read model has applied.
     pub(crate) applied: u64,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ struct PostingBody {
 
 /// The frame that an entry stands in.
 #[derive(Serialize)]
-struct FrameBody {
+pub(super) struct FrameBody {
     segment: u32,
     byte: u32,
     hash: Shown<Hash>,

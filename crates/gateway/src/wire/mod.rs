@@ -18,6 +18,7 @@ pub(crate) mod obligations;
 pub(crate) mod parse;
 pub(crate) mod question;
 pub(crate) mod queue;
+pub(crate) mod step;
 pub(crate) mod time;
 
 use serde::{Serialize, Serializer};

@@ -33,6 +33,7 @@ mod moving;
 mod obligations;
 mod prices;
 mod queue;
+mod queue_journal;
 mod queue_retries;
 mod queue_two;
 mod queue_world;

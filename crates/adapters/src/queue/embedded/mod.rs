@@ -29,6 +29,7 @@ pub use self::core::{Core, OnItsWay};
 pub use desk::{Decided, NoRoom};
 pub use failure::OpenFailed;
 pub use file::path;
+pub use record::Step;
 
 use self::core::lock;
 use holdfast_domain::queue::{Item, State, Verdict};

@@ -25,17 +25,31 @@ const _: () = assert!(8 + 2 + 5 * 65 + 8 + 4 + 8 + 3 + METADATA_BYTES_MAX + 1 + 
 /// One step.
 #[expect(clippy::large_enum_variant, reason = "a step is moved once and read in order, and a third of them are puts")]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// An item was put.
     Put(Item),
     /// It was taken up.
-    Start { id: ItemId, at: Timestamp },
+    Start {
+        /// Which.
+        id: ItemId,
+        /// When.
+        at: Timestamp,
+    },
     /// It ended.
-    End { id: ItemId, at: Timestamp, verdict: Verdict },
+    End {
+        /// Which.
+        id: ItemId,
+        /// When.
+        at: Timestamp,
+        /// How.
+        verdict: Verdict,
+    },
 }
 
 impl Step {
-    pub(super) const fn id(&self) -> ItemId {
+    /// Which item.
+    #[must_use]
+    pub const fn id(&self) -> ItemId {
         match self {
             Self::Put(item) => item.intake.id,
             Self::Start { id, .. } | Self::End { id, .. } => *id,
@@ -61,7 +75,8 @@ impl Step {
     }
 
     /// The number of a note's step, and the step, if it is one. `None` if the note is none of a queue's.
-    pub(super) fn of_note(note: &[u8]) -> Option<(u64, Option<Self>)> {
+    #[must_use]
+    pub fn of_note(note: &[u8]) -> Option<(u64, Option<Self>)> {
         let (number, step) = note.split_first_chunk()?;
         Some((u64::from_le_bytes(*number), Self::decode(step)))
     }
