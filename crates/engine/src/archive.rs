@@ -41,14 +41,8 @@ pub trait Archive {
 
     /// A charge and the record that began it, folded from its records; `None` if the records are another's.
     fn charge(&self, id: ChargeId, last: Location, sheet: &Self::Sheet) -> Result<Option<(Charge, Record)>, Refusal> {
-        let corrupt = || Refusal::Unreadable(format!("the entries of reservation {id} do not follow each other"));
-        let mut charge = None;
         let mut records = self.life(last, sheet)?;
-        for record in records.iter().rev() {
-            let Some(event) = charge_event(&record.event, id) else { return Ok(None) };
-            charge = Some(Charge::apply(charge, event).map_err(|_| corrupt())?);
-        }
-        Ok(charge.zip(records.pop()))
+        Ok(charge_of(id, &records)?.zip(records.pop()))
     }
 
     /// An escrow and the record that began it, folded from its records; `None` if the records are another's.
@@ -116,6 +110,17 @@ impl<D: Disk> Archive for OnDisk<D> {
             self.keys.freeze(offset);
         }
     }
+}
+
+/// A charge, folded from its records, which come newest first; `None` if they are another's.
+pub(crate) fn charge_of(id: ChargeId, records: &[Record]) -> Result<Option<Charge>, Refusal> {
+    let corrupt = || Refusal::Unreadable(format!("the entries of reservation {id} do not follow each other"));
+    let mut charge = None;
+    for record in records.iter().rev() {
+        let Some(event) = charge_event(&record.event, id) else { return Ok(None) };
+        charge = Some(Charge::apply(charge, event).map_err(|_| corrupt())?);
+    }
+    Ok(charge)
 }
 
 fn charge_event(event: &Event, of: ChargeId) -> Option<&ChargeEvent> {

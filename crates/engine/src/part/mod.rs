@@ -18,7 +18,7 @@ mod wanted;
 pub use loaded::{BudgetRow, OwnerRow, PayeeRow, Rows};
 pub use wanted::Wanted;
 
-use crate::archive::Archive;
+use crate::archive::{Archive, charge_of};
 use crate::book::{Book, Owner, Standing};
 use crate::error::Refusal;
 use crate::keys::KeyHash;
@@ -268,8 +268,8 @@ impl Part {
         let (life, tell) = match &record.event {
             Event::Minted(_) => (None, None),
             Event::Charge { id, .. } => {
-                let (charge, _) = archive.charge(*id, location, &self.page)?.ok_or_else(corrupt)?;
-                let (held, expires_at) = match charge {
+                let records = archive.life(location, &self.page)?;
+                let (held, expires_at) = match charge_of(*id, &records)?.ok_or_else(corrupt)? {
                     Charge::Held(hold) => (hold.held, Some(hold.expires_at)),
                     Charge::Committed(_)
                     | Charge::Acked(_)
@@ -278,12 +278,9 @@ impl Part {
                     | Charge::Released(_)
                     | Charge::AutoReleased(_) => (CreditUnit::ZERO, None),
                 };
-                let was_open = match record.life_previous {
-                    Some(previous) => !archive.read(previous, &self.page)?.state.is_closed(),
-                    None => false,
-                };
+                let was_open = records.get(1).is_some_and(|previous| !previous.state.is_closed());
                 let opens = i32::from(expires_at.is_some()) - i32::from(was_open);
-                (Some(LifeAfter { id: LifeId::Charge(*id), opens, held, expires_at }), self.tell(location)?)
+                (Some(LifeAfter { id: LifeId::Charge(*id), opens, held, expires_at }), tell(&records)?)
             }
             Event::Escrow { id, .. } => {
                 let (escrow, _) = archive.escrow(*id, location, &self.page)?.ok_or_else(corrupt)?;
@@ -297,20 +294,19 @@ impl Part {
         let body = self.page.body(record.offset).ok_or_else(corrupt)?.to_vec();
         Ok(NewEntry { record, body, life, tell })
     }
+}
 
-    /// What the entry at `location` means for what the peer is owed: worked out from all that its charge went through.
-    fn tell(&self, location: Location) -> Result<Option<Tell>, Refusal> {
-        let records = self.ledger.archive.life(location, &self.page)?;
-        let (mut sum, mut duty): (Option<Sum>, Duty) = (None, Duty::Nothing);
-        for record in records.iter().rev() {
-            let (Event::Charge { event, .. }, crate::LifeState::Charge(state)) = (&record.event, record.state) else {
-                continue;
-            };
-            (duty, sum) = owed(sum, event, state)?;
-        }
-        Ok(match duty {
-            Duty::Tell { part, cost, .. } => Some(Tell { part, cost }),
-            Duty::Nothing | Duty::Settled | Duty::GivenUp | Duty::Cancelled => None,
-        })
+/// What the newest of these records means for what the peer is owed: worked out from all that its charge went through.
+fn tell(records: &[Record]) -> Result<Option<Tell>, Refusal> {
+    let (mut sum, mut duty): (Option<Sum>, Duty) = (None, Duty::Nothing);
+    for record in records.iter().rev() {
+        let (Event::Charge { event, .. }, crate::LifeState::Charge(state)) = (&record.event, record.state) else {
+            continue;
+        };
+        (duty, sum) = owed(sum, event, state)?;
     }
+    Ok(match duty {
+        Duty::Tell { part, cost, .. } => Some(Tell { part, cost }),
+        Duty::Nothing | Duty::Settled | Duty::GivenUp | Duty::Cancelled => None,
+    })
 }
