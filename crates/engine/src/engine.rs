@@ -106,7 +106,6 @@ impl<D: Disk> Engine<D> {
             desk: Mutex::new(Desk { ledger, batch, cursor, replies: Vec::new() }),
             journal: Mutex::new(journal),
             memory: Mutex::new(Vec::new()),
-            spare: Mutex::new(Vec::new()),
             lone: Lone::new(),
             margin: Mutex::new(None),
             upkeep: Upkeep::new(end, policy, report.snapshot.unwrap_or(0)),

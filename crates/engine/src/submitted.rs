@@ -5,9 +5,9 @@
 
 use crate::error::Refusal;
 use crate::request::{Answer, BATCH_MAX, Hashes, Request};
-use crate::worker::{Job, Many, Shared, TURN, Told, lock};
+use crate::worker::{Job, Many, Shared, TURN, Told};
 use holdfast_journal::Disk;
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use tokio::sync::oneshot;
 
@@ -16,8 +16,6 @@ const PART_MIN: usize = 256;
 /// Each is twice the one before, because the helper is woken for each, up to this many: few enough to stay in the cache. Parts that
 /// are left to the workers stay small: they have no helper, and several callers take turns.
 const PART_MAX: usize = 1_024;
-/// The memory of so many parts is kept: one that is decided, one that is hashed, and one that is made.
-const SPARE_MAX: usize = 3;
 /// From this many on, a batch is worth a helper: to start one takes as long as to hash some two hundred requests.
 const HELPED: usize = 2_048;
 
@@ -36,16 +34,6 @@ pub(crate) struct Submitted {
 pub(crate) struct Part {
     pub(crate) requests: Vec<Request>,
     hashes: OnceLock<Vec<Hashes>>,
-    /// The memory for the hashes, for whoever is first.
-    room: Mutex<Vec<Hashes>>,
-}
-
-/// The memory of a part that is done with. It is kept from one batch to the next: what the system gives and takes back each time is
-/// cleared each time, and what a helper asks for goes back when it ends.
-#[derive(Default)]
-pub(crate) struct Spare {
-    requests: Vec<Request>,
-    hashes: Vec<Hashes>,
 }
 
 impl Part {
@@ -53,21 +41,11 @@ impl Part {
     pub(crate) fn hashes(&self) -> &[Hashes] {
         if self.hashes.get().is_none() {
             let mut body = Vec::with_capacity(256);
-            let mut hashes = std::mem::take(&mut *lock(&self.room));
-            hashes.extend(self.requests.iter().map(|request| Hashes::of(request, &mut body)));
+            let hashes = self.requests.iter().map(|request| Hashes::of(request, &mut body)).collect();
             // The same, if another was quicker after all.
             let _kept = self.hashes.set(hashes);
         }
         self.hashes.get().expect("they were there or have been put there")
-    }
-
-    /// Its memory, with nothing in it.
-    fn into_spare(self) -> Spare {
-        let Self { mut requests, hashes, .. } = self;
-        let mut hashes = hashes.into_inner().unwrap_or_default();
-        requests.clear();
-        hashes.clear();
-        Spare { requests, hashes }
     }
 }
 
@@ -83,8 +61,8 @@ struct Batch<'a, D: Disk> {
     left: usize,
     /// The size of the part that was made last.
     size: usize,
-    /// The memory of parts that are done with.
-    spare: Vec<Spare>,
+    /// Parts that are done with, for their memory.
+    spare: Vec<Vec<Request>>,
 }
 
 impl<D: Disk> Shared<D> {
@@ -99,8 +77,7 @@ impl<D: Disk> Shared<D> {
         let is_own = self.turns.waiting() == 0;
         self.admit(count)?;
         let submitted = Submitted { answers: Vec::with_capacity(count), durable: None, parts: Vec::new() };
-        let spare = std::mem::take(&mut *lock(&self.spare));
-        let mut batch = Batch { shared: self, submitted, is_own, uncalled: 0, left: count, size: 0, spare };
+        let mut batch = Batch { shared: self, submitted, is_own, uncalled: 0, left: count, size: 0, spare: Vec::new() };
         // As many as were admitted, whatever the iterator goes on to give.
         let mut requests = requests.take(count);
         if is_own && count >= HELPED {
@@ -134,11 +111,10 @@ impl<D: Disk> Shared<D> {
 
 impl<D: Disk> Batch<'_, D> {
     fn part(&mut self, from: &mut impl Iterator<Item = Request>) -> Option<Arc<Part>> {
-        let Spare { mut requests, hashes } = self.spare.pop().unwrap_or_default();
+        let mut requests = self.spare.pop().unwrap_or_default();
         self.size = if self.is_own { (self.size * 2).clamp(PART_MIN, PART_MAX) } else { PART_MIN };
         requests.extend(from.take(self.size));
-        let part = Part { requests, room: Mutex::new(hashes), ..Part::default() };
-        (!part.requests.is_empty()).then(|| Arc::new(part))
+        (!requests.is_empty()).then(|| Arc::new(Part { requests, ..Part::default() }))
     }
 
     /// Decides a part, or what there is room for, and leaves the rest to the workers.
@@ -156,8 +132,9 @@ impl<D: Disk> Batch<'_, D> {
         }
         if decided < part.requests.len() {
             self.leave(part, decided);
-        } else if let Some(done) = Arc::into_inner(part) {
-            self.spare.push(done.into_spare());
+        } else if let Some(mut done) = Arc::into_inner(part) {
+            done.requests.clear();
+            self.spare.push(done.requests);
         }
     }
 
@@ -169,8 +146,6 @@ impl<D: Disk> Batch<'_, D> {
         } else if self.uncalled > 0 {
             self.call(None);
         }
-        self.spare.truncate(SPARE_MAX);
-        *lock(&self.shared.spare) = std::mem::take(&mut self.spare);
     }
 
     /// Has the caller told when all that it has decided is durable, which is all that it decides.

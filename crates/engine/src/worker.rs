@@ -28,7 +28,7 @@ use crate::lone::Lone;
 use crate::margin::{Noted, Notes};
 use crate::query::View;
 use crate::request::{Answer, Hashes, Request};
-use crate::submitted::{Part, Spare};
+use crate::submitted::Part;
 use crate::turns::{Beside, Closed, Filled, Since, Step, Turns};
 use crate::upkeep::Upkeep;
 use holdfast_domain::escrow::Escrowed;
@@ -63,8 +63,6 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) journal: Mutex<Journal<D>>,
     /// Of batches that were written, for those to come.
     pub(crate) memory: Mutex<Vec<Vec<u8>>>,
-    /// Of callers' batches, for those to come.
-    pub(crate) spare: Mutex<Vec<Spare>>,
     /// Whether a caller may do the work itself.
     pub(crate) lone: Lone,
     /// Who writes beside the entries.
