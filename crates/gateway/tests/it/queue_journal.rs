@@ -1,6 +1,7 @@
 //! The queue's steps as an operator sees them in the journal, beside a server and without one.
 
 use crate::queue_world::{Mode, Site, intake};
+use crate::settlement_world::until;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -80,6 +81,8 @@ fn steps_stand_where_they_were_taken_and_only_who_asks_sees_them() {
         let number = |name: &str| stat[name].as_u64().unwrap();
         assert_eq!(number("frames") - number("seals"), frames.len() as u64);
     };
+    // Who ends an item is told when its escrow's end is durable; the item's own may be on its way.
+    until(|| lines(&site, &["--queue"]), |seen| kinds(seen).last() == Some(&"queue_item_abandoned"));
     check(&site);
     site.queue_half_mut().server.take().unwrap().stop();
     check(&site);
