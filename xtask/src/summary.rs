@@ -104,8 +104,8 @@ fn seconds(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, mpsc};
 
     /// Steps that pass or fail, and how many of them were begun.
     #[derive(Default)]
@@ -156,15 +156,15 @@ mod tests {
 
     #[test]
     fn rows_run_at_the_same_time() {
-        let (one, other) = std::sync::mpsc::sync_channel(0);
-        let meets = |action: Box<dyn FnOnce() -> bool + Send>| Step {
-            name: "meets the other".to_owned(),
-            action: Box::new(move || if action() { Ok(()) } else { Err(StepError::Wrong("nobody came".to_owned())) }),
+        let meets = |here: mpsc::Sender<()>, there: mpsc::Receiver<()>| {
+            let action = move || {
+                here.send(()).map_err(|_| StepError::Wrong("the other has gone".to_owned()))?;
+                there.recv_timeout(Duration::from_secs(10)).map_err(|_| StepError::Wrong("nobody came".to_owned()))
+            };
+            vec![Step { name: "meets the other".to_owned(), action: Box::new(action) }]
         };
-        let rows = vec![
-            vec![meets(Box::new(move || one.send(()).is_ok()))],
-            vec![meets(Box::new(move || other.recv_timeout(Duration::from_secs(60)).is_ok()))],
-        ];
+        let ((to_one, one), (to_other, other)) = (mpsc::channel(), mpsc::channel());
+        let rows = vec![meets(to_other, one), meets(to_one, other)];
         assert_eq!(run(vec![Stage::Rows(rows)]), ExitCode::SUCCESS);
     }
 }
