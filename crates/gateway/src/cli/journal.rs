@@ -46,13 +46,14 @@ struct Source {
     until: Option<Location>,
 }
 
-/// Where the journal is durable up to, as the server says; `None` if none runs.
+/// Where the journal is durable up to, as the server says; `None` if none writes it.
 fn durable(data: &Path) -> Result<Option<Location>, Failure> {
     let Some(stream) = door::connect(data)? else { return Ok(None) };
     let answer = door::ask_server(&mut io::BufReader::new(stream), r#"{"op":"health"}"#);
     let answer: Value = answer.ok().and_then(|line| serde_json::from_str(&line).ok()).ok_or(Failure::ServerGone)?;
-    let end = answer.get("journal_end").and_then(Value::as_u64).ok_or(Failure::ServerGone)?;
-    Ok(Some(Location::unpack(end)))
+    // One that has its books in a database writes no journal, and what lies here is all there is.
+    answer.get("durable").ok_or(Failure::ServerGone)?;
+    Ok(answer.get("journal_end").and_then(Value::as_u64).map(Location::unpack))
 }
 
 impl Source {
