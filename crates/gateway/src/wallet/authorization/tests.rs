@@ -148,3 +148,58 @@ fn another_secret_is_worth_nothing() {
     assert_eq!(refused.code(), "INVALID_AUTHORIZATION");
     assert!(!refused.to_string().contains(&settle.token));
 }
+
+#[test]
+fn what_is_as_we_sign_it_reads_as_good_too() {
+    let secrets = Secrets::random().unwrap();
+    let long = "x".repeat(64);
+    let longest = Instruction {
+        escrow: long.parse().unwrap(),
+        user: long.parse().unwrap(),
+        amount: cu("1000000000000"),
+        order: Order {
+            command: Command::PartialSettle {
+                payee: payee(&long),
+                settle: cu("999999999999.999999"),
+                refund: cu("0.000001"),
+            },
+            ruling: Ruling { item: long.parse().unwrap(), cause: Cause::PerformerDeclined },
+        },
+        ..word(Command::Refund)
+    };
+    for said in words().into_iter().chain([longest]).map(|word| signed(&secrets, word)) {
+        assert!(said.token.len() <= TOKEN_BYTES, "{}", said.token.len());
+        assert!(secrets.is_as_we_sign_it(&said, NOW.millis() / 1_000));
+        // The same words in another order are another token, and as good: that one is read.
+        let respelled = Instruction { token: resigned(&secrets, &said.token), ..said };
+        assert!(!secrets.is_as_we_sign_it(&respelled, NOW.millis() / 1_000));
+        assert_eq!(secrets.verify(&respelled, NOW), Ok(()));
+    }
+}
+
+/// A token with the same claims by their names, signed anew.
+fn resigned(secrets: &Secrets, token: &str) -> String {
+    let (_, secret) = secrets.signer();
+    let mut again = format!("{}.{}", secret.head, URL_SAFE_NO_PAD.encode(claims(token).to_string()));
+    let signature = hmac::sign(&secret.key, again.as_bytes());
+    again.push('.');
+    URL_SAFE_NO_PAD.encode_string(signature, &mut again);
+    again
+}
+
+#[test]
+fn no_letter_of_a_token_can_be_another() {
+    let secrets = Secrets::random().unwrap();
+    let [settle, ..] = words().map(|word| signed(&secrets, word));
+    for place in 0..settle.token.len() {
+        let mut token = settle.token.clone().into_bytes();
+        token[place] = if token[place] == b'A' { b'Q' } else { b'A' };
+        let changed = Instruction { token: String::from_utf8(token).unwrap(), ..settle.clone() };
+        assert!(!secrets.is_as_we_sign_it(&changed, NOW.millis() / 1_000), "{place}");
+        assert!(secrets.verify(&changed, NOW).is_err(), "{place}");
+    }
+    for length in 0..settle.token.len() {
+        let cut = Instruction { token: settle.token[..length].to_owned(), ..settle.clone() };
+        assert!(secrets.verify(&cut, NOW).is_err(), "{length}");
+    }
+}
