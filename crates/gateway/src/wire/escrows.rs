@@ -326,17 +326,17 @@ impl From<EscrowSeen> for EscrowBody {
         };
         let ruling = end.and_then(|end| end.ruling);
         Self {
-            escrow_id: id.to_string(),
-            user_id: owner.to_string(),
+            escrow_id: id.as_str().to_owned(),
+            user_id: owner.as_str().to_owned(),
             amount: amount.to_string(),
-            feature_type: feature.to_string(),
+            feature_type: feature.as_str().to_owned(),
             status,
             created_at: Moment(held_at).to_string(),
-            model_id: payee.map(|payee| payee.to_string()),
+            model_id: payee.map(|payee| payee.as_str().to_owned()),
             settle_amount: settled.map(|amount| amount.to_string()),
             refund_amount: refunded.map(|amount| amount.to_string()),
-            queue_item_id: ruling.map(|ruling| ruling.item.to_string()),
-            reason: ruling.map(|ruling| ruling.cause.to_string()),
+            queue_item_id: ruling.map(|ruling| ruling.item.as_str().to_owned()),
+            reason: ruling.map(|ruling| ruling.cause.name().to_owned()),
             processed_at: end.map(|end| Moment(end.at).to_string()),
             metadata: metadata.and_then(|text| RawValue::from_string(text.into_string()).ok()),
         }

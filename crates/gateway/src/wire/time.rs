@@ -23,14 +23,14 @@ impl Moment {
         let (year, month, day) = date_of(millis / MILLIS_PER_DAY);
         let within = millis % MILLIS_PER_DAY;
         let (hour, minute, second) = (within / 3_600_000, within / 60_000 % 60, within / 1_000 % 60);
+        let digit = |number: u64| b'0' + (number % 10) as u8;
         let mut text = *b"0000-00-00T00:00:00.000Z";
-        let numbers = [(0..4, year), (5..7, month), (8..10, day), (11..13, hour), (14..16, minute), (17..19, second)];
-        for (place, mut number) in numbers.into_iter().chain([(20..23, within % 1_000)]) {
-            for digit in text[place].iter_mut().rev() {
-                *digit = b'0' + (number % 10) as u8;
-                number /= 10;
-            }
+        let hundredths = within % 1_000 / 10;
+        let pairs = [year / 100, year, month, day, hour, minute, second, hundredths];
+        for (place, pair) in [0, 2, 5, 8, 11, 14, 17, 20].into_iter().zip(pairs) {
+            text[place..place + 2].copy_from_slice(&[digit(pair / 10), digit(pair)]);
         }
+        text[22] = digit(within);
         text
     }
 }

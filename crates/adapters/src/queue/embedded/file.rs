@@ -8,13 +8,13 @@
 
 use super::record::{Step, decode_item, encode_item};
 use crate::sqlite;
+use hashbrown::HashMap;
 use holdfast_domain::queue::{Item, Stage, State};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::Corrupt;
 use holdfast_journal::{End, GENESIS, Hash, JournalId, Location, failpoint};
 use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Transaction, params};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 const SCHEMA: &str = include_str!("schema.sql");

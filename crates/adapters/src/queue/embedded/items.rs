@@ -1,10 +1,11 @@
 //! The items in memory: all that have not ended, and those that have until the file has them. No I/O.
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use holdfast_domain::queue::{Item, Rank, Stage, State};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::Counts;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::Bound;
 
 /// An item, and the record that must be durable before anybody is told of it. That of an end need not be.
@@ -216,7 +217,7 @@ impl Items {
     pub(super) fn linked(&self, escrows: &[EscrowId]) -> HashSet<EscrowId> {
         let ended = self.ended.iter().filter_map(|(_, id)| self.by_id.get(id)).map(|kept| kept.item.intake.escrow);
         let ended: HashSet<EscrowId> = ended.collect();
-        let is_here = |escrow: &&EscrowId| self.open.by_escrow.contains_key(escrow) || ended.contains(escrow);
+        let is_here = |escrow: &&EscrowId| self.open.by_escrow.contains_key(*escrow) || ended.contains(escrow);
         escrows.iter().filter(is_here).copied().collect()
     }
 
