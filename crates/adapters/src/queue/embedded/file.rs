@@ -9,6 +9,7 @@
 use super::record::{Step, decode_item, encode_item};
 use crate::sqlite;
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use holdfast_domain::queue::{Item, Stage, State};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::Corrupt;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// What `PRAGMA user_version` must say; another number means another schema.
-const SCHEMA_VERSION: i64 = 3;
+const SCHEMA_VERSION: i64 = 4;
 /// The memory of so many items is kept from one filing to the next: more than a busy queue has in one.
 const TAKEN_KEPT: usize = 8_192;
 /// The bytes of a row's checksum.
@@ -92,16 +93,22 @@ impl Writer {
     /// Takes a step, which follows what it has: it is in the file after the next [`Writer::apply`].
     pub(super) fn take(&mut self, number: u64, step: Step) -> Result<(), NotApplied> {
         let corrupt = Corrupt { offset: number, what: "it does not follow from the item as it was" };
-        let id = step.id();
-        let (seq, before) = match (self.taken.remove(&id), &step) {
-            (Some((seq, item)), _) => (seq, Some(item)),
-            // Whoever decided it has looked; and an id that is there twice is refused by the file.
-            (None, Step::Put(_)) => (number, None),
-            (None, Step::Start { .. } | Step::End { .. }) => {
-                found(&self.connection, id)?.map_or((number, None), |(seq, item)| (seq, Some(item)))
+        match self.taken.entry(step.id()) {
+            Entry::Occupied(mut taken) => {
+                let (_, item) = taken.get_mut();
+                *item = step.after(Some(item)).ok_or(corrupt)?;
             }
-        };
-        self.taken.insert(id, (seq, step.after(before).ok_or(corrupt)?));
+            Entry::Vacant(place) => {
+                let (seq, before) = match &step {
+                    // Whoever decided it has looked; and an id that is there twice is refused by the file.
+                    Step::Put(_) => (number, None),
+                    Step::Start { id, .. } | Step::End { id, .. } => {
+                        found(&self.connection, *id)?.map_or((number, None), |(seq, item)| (seq, Some(item)))
+                    }
+                };
+                place.insert((seq, step.after(before.as_ref()).ok_or(corrupt)?));
+            }
+        }
         Ok(())
     }
 
@@ -110,7 +117,9 @@ impl Writer {
         let transaction = self.connection.transaction()?;
         let mut changed: Vec<(u64, &Item)> = self.taken.values().map(|(seq, item)| (*seq, item)).collect();
         changed.sort_unstable_by_key(|(seq, _)| *seq);
-        write(&transaction, &changed)?;
+        let (known, new) = changed.split_at(changed.partition_point(|(seq, _)| *seq <= self.filed.through));
+        change(&transaction, known)?;
+        add(&transaction, new)?;
         let Filed { through, location, chain } = filed;
         let progress = "UPDATE filed SET through = ?1, location = ?2, chain = ?3";
         let packed = location.pack().cast_signed();
@@ -145,24 +154,41 @@ impl Writer {
     }
 }
 
-fn write(transaction: &Transaction<'_>, items: &[(u64, &Item)]) -> rusqlite::Result<()> {
-    let upsert = "INSERT INTO items (seq, id, escrow, payee, state, ended_at, item) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
-         ON CONFLICT (seq) DO UPDATE SET state = excluded.state, ended_at = excluded.ended_at, item = excluded.item";
-    let mut upsert = transaction.prepare_cached(upsert)?;
+/// Adds items that the file has not got.
+fn add(transaction: &Transaction<'_>, items: &[(u64, &Item)]) -> rusqlite::Result<()> {
+    let insert =
+        "INSERT INTO items (seq, id, escrow, payee, state, ended_at, item) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let mut insert = transaction.prepare_cached(insert)?;
     for (seq, item) in items {
         let intake = &item.intake;
-        let ended_at = ended_at(item).map(|at| at.millis().cast_signed());
-        upsert.execute(params![
+        insert.execute(params![
             seq.cast_signed(),
             intake.id.as_str(),
-            intake.escrow.as_str(),
+            hash_of(intake.escrow),
             intake.payee.as_str(),
             item.state().name(),
-            ended_at,
+            ended_at(item).map(|at| at.millis().cast_signed()),
             sealed(item)
         ])?;
     }
     Ok(())
+}
+
+/// Writes items that it has as they are now.
+fn change(transaction: &Transaction<'_>, items: &[(u64, &Item)]) -> rusqlite::Result<()> {
+    let update = "UPDATE items SET state = ?2, ended_at = ?3, item = ?4 WHERE seq = ?1";
+    let mut update = transaction.prepare_cached(update)?;
+    for (seq, item) in items {
+        let ended_at = ended_at(item).map(|at| at.millis().cast_signed());
+        update.execute(params![seq.cast_signed(), item.state().name(), ended_at, sealed(item)])?;
+    }
+    Ok(())
+}
+
+/// What an escrow is looked for by.
+fn hash_of(escrow: EscrowId) -> i64 {
+    let hash = blake3::hash(escrow.as_bytes());
+    i64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
 }
 
 /// When an item ended, if it has.
@@ -280,7 +306,9 @@ impl Reader {
 
     /// Whether an item has or had this escrow.
     pub(super) fn is_linked(&self, escrow: EscrowId) -> rusqlite::Result<bool> {
-        self.0.prepare_cached("SELECT 1 FROM items WHERE escrow = ?1 LIMIT 1")?.exists([escrow.as_str()])
+        let mut with_its_hash = self.0.prepare_cached("SELECT item FROM items WHERE escrow = ?1")?;
+        let mut items = with_its_hash.query_map([hash_of(escrow)], |row| item(row, 0))?;
+        items.try_fold(false, |is_linked, item| Ok(is_linked || item?.intake.escrow == escrow))
     }
 }
 

@@ -57,7 +57,7 @@ impl Step {
     }
 
     /// The item after it; `None` if it cannot follow what was there.
-    pub(super) fn after(self, before: Option<Item>) -> Option<Item> {
+    pub(super) fn after(self, before: Option<&Item>) -> Option<Item> {
         match (self, before) {
             (Self::Put(item), None) => Some(item),
             (Self::Start { at, .. }, Some(item)) => item.start(at).ok(),
