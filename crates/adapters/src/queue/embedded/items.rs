@@ -5,7 +5,7 @@ use hashbrown::hash_map::Entry;
 use holdfast_domain::queue::{Item, Rank, Stage, State};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::Counts;
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque, btree_map};
 use std::ops::Bound;
 
 /// An item, and the record that must be durable before anybody is told of it. That of an end need not be.
@@ -24,7 +24,9 @@ struct Shelf {
 /// The items in memory.
 #[derive(Default)]
 pub(super) struct Items {
-    by_id: HashMap<ItemId, Kept>,
+    /// In boxes: an item is large, and those that have ended stay until the file has them, so a table of the items themselves would be
+    /// more than the processor keeps at hand.
+    by_id: HashMap<ItemId, Box<Kept>>,
     open: Open,
     /// Those that have ended, with the record that says so, in the order of the records.
     ended: VecDeque<(u64, ItemId)>,
@@ -37,7 +39,8 @@ struct Open {
     in_progress: Shelf,
     by_escrow: HashMap<EscrowId, ItemId>,
     by_drop: BTreeSet<(Timestamp, ItemId)>,
-    by_age: BTreeSet<(Timestamp, ItemId)>,
+    /// How many came at each moment.
+    by_age: BTreeMap<Timestamp, usize>,
 }
 
 impl Shelf {
@@ -89,15 +92,21 @@ enum Change {
 impl Open {
     /// What changes when an item is put or ends.
     fn register(&mut self, item: &Item, change: Change) {
-        let (id, escrow, age) = (item.intake.id, item.intake.escrow, (item.queued_at, item.intake.id));
+        let (id, escrow) = (item.intake.id, item.intake.escrow);
+        let came_then = self.by_age.entry(item.queued_at);
         match change {
             Change::In => {
                 self.by_escrow.insert(escrow, id);
-                self.by_age.insert(age);
+                *came_then.or_default() += 1;
             }
             Change::Out => {
                 self.by_escrow.remove(&escrow);
-                self.by_age.remove(&age);
+                if let btree_map::Entry::Occupied(mut many) = came_then {
+                    *many.get_mut() -= 1;
+                    if *many.get() == 0 {
+                        many.remove();
+                    }
+                }
             }
         }
     }
@@ -121,12 +130,12 @@ impl Open {
 
 impl Items {
     pub(super) fn get(&self, id: ItemId) -> Option<&Kept> {
-        self.by_id.get(&id)
+        self.by_id.get(&id).map(Box::as_ref)
     }
 
     /// The item that has not ended and has this escrow.
     pub(super) fn of_escrow(&self, escrow: EscrowId) -> Option<&Kept> {
-        self.open.by_escrow.get(&escrow).and_then(|id| self.by_id.get(id))
+        self.open.by_escrow.get(&escrow).and_then(|id| self.get(*id))
     }
 
     /// Puts an item as it is after the record `offset`.
@@ -141,7 +150,7 @@ impl Items {
                     self.open.register(&item, Change::In);
                     self.open.shelve(&item, Change::In);
                 }
-                entry.insert(Kept { item, after: offset });
+                entry.insert(Box::new(Kept { item, after: offset }));
             }
             Entry::Occupied(mut entry) => {
                 let before = entry.get_mut();
@@ -223,7 +232,7 @@ impl Items {
 
     pub(super) fn counts(&self) -> Counts {
         let count = |shelf: &Shelf| u64::try_from(shelf.all.len()).unwrap_or(u64::MAX);
-        let oldest = self.open.by_age.first().map(|(at, _)| *at);
+        let oldest = self.open.by_age.first_key_value().map(|(at, _)| *at);
         Counts { queued: count(&self.open.queued), in_progress: count(&self.open.in_progress), oldest }
     }
 }
