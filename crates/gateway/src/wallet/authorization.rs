@@ -297,15 +297,23 @@ impl Word<'_> {
 
     /// The token that says it, signed.
     fn signed_with(&self, secret: &Secret) -> String {
-        let mut token = String::with_capacity(TOKEN_BYTES);
-        token.push_str(&secret.head);
-        token.push('.');
-        URL_SAFE_NO_PAD.encode_string(self.claims(), &mut token);
-        let signature = hmac::sign(&secret.key, token.as_bytes());
-        token.push('.');
-        URL_SAFE_NO_PAD.encode_string(signature, &mut token);
-        token
+        let mut token = Vec::with_capacity(TOKEN_BYTES);
+        token.extend_from_slice(secret.head.as_bytes());
+        token.push(b'.');
+        encode(self.claims().as_bytes(), &mut token);
+        let signature = hmac::sign(&secret.key, &token);
+        token.push(b'.');
+        encode(signature.as_ref(), &mut token);
+        String::from_utf8(token).expect("a head, points and base64url are ASCII")
     }
+}
+
+/// Adds bytes to a token, as base64url.
+fn encode(bytes: &[u8], token: &mut Vec<u8>) {
+    let begin = token.len();
+    // Four characters for three bytes, and as few as will do for the rest.
+    token.resize(begin + (bytes.len() * 4).div_ceil(3), 0);
+    URL_SAFE_NO_PAD.encode_slice(bytes, &mut token[begin..]).expect("there is just so much room");
 }
 
 impl Secrets {
