@@ -321,9 +321,11 @@ impl<D: Disk> Shared<D> {
 
     /// An open escrow and its owner, if its hold is durable: the disk is not waited for.
     pub(crate) fn open_escrow(&self, id: EscrowId) -> Option<(Escrowed, OwnerId)> {
+        // Before the desk is locked: whoever decides waits for it.
+        let hash = KeyHash::of_escrow(id);
         let desk = self.desk();
         let book = &desk.ledger.book;
-        let open = book.escrows.get(KeyHash::of_escrow(id)).filter(|open| open.id == id)?;
+        let open = book.escrows.get(hash).filter(|open| open.id == id)?;
         (open.last < self.upkeep.durable().location).then(|| (open.escrowed, book.owner_name(open.row)))
     }
 
