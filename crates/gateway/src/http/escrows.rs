@@ -4,6 +4,7 @@ use super::AppState;
 use super::auth::Service;
 use super::billing::REPLAYED;
 use super::error::ApiError;
+use super::json::json;
 use super::openapi::{Access, Field, Kind, Operation, Place};
 use super::operations::{field, look};
 use super::read::{IdempotencyKey, InPath, InQuery, Text};
@@ -33,7 +34,7 @@ pub(crate) async fn hold(
     header: IdempotencyKey,
     Text(text): Body,
 ) -> Answer {
-    let HoldAsked { hold, key, metadata } = shape::<HoldBody>(&text)?.into_asked(header.0.as_deref())?;
+    let HoldAsked { hold, key, metadata } = shape::<HoldBody<'_>>(&text)?.into_asked(header.0.as_deref())?;
     let held = state.wallet.hold(hold, key, metadata, caller.subject).await?;
     Ok(answer(StatusCode::CREATED, held))
 }
@@ -90,7 +91,7 @@ async fn carry_out(
 }
 
 fn answer(status: StatusCode, (seen, replayed): (EscrowSeen, Replayed)) -> Response {
-    let mut response = (status, Json(EscrowBody::from(seen))).into_response();
+    let mut response = json(status, &EscrowBody::from(seen));
     if replayed == Replayed::Yes {
         let (name, value) = REPLAYED;
         response.headers_mut().insert(name, value);
@@ -105,7 +106,7 @@ async fn seen(state: &AppState, escrow: EscrowId) -> Result<EscrowSeen, ApiError
 /// One escrow.
 pub(crate) async fn show(State(state): State<AppState>, _: Service, InPath(id): InPath) -> Answer {
     let seen = seen(&state, parse::id("escrowId", &id)?).await?;
-    Ok(Json(EscrowBody::from(seen)).into_response())
+    Ok(json(StatusCode::OK, &EscrowBody::from(seen)))
 }
 
 #[derive(Deserialize)]

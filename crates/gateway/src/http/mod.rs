@@ -22,6 +22,7 @@ mod error;
 mod escrows;
 mod inference;
 mod invoke;
+mod json;
 mod lanes;
 mod limits;
 mod mail;

@@ -4,6 +4,7 @@ use super::AppState;
 use super::auth::Service;
 use super::billing::REPLAYED;
 use super::error::ApiError;
+use super::json::json;
 use super::openapi::{Field, Kind, Operation, Place};
 use super::operations::{field, look};
 use super::read::{IdempotencyKey, InPath, InQuery, Text};
@@ -16,7 +17,6 @@ use crate::wire::ids;
 use crate::wire::parse;
 use crate::wire::question::page;
 use crate::wire::queue::{ItemBody, QueueAnswer, QueueTask, cause, filter, item};
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -26,6 +26,7 @@ use holdfast_engine::queue::METADATA_BYTES_MAX;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 type Answer = Result<Response, ApiError>;
 type Body = Text<BODY_BYTES_MAX>;
@@ -33,11 +34,15 @@ type Body = Text<BODY_BYTES_MAX>;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct IntakeBody<'a> {
-    user_id: String,
-    model_id: String,
-    escrow_id: String,
+    #[serde(borrow)]
+    user_id: Cow<'a, str>,
+    #[serde(borrow)]
+    model_id: Cow<'a, str>,
+    #[serde(borrow)]
+    escrow_id: Cow<'a, str>,
     amount: Value,
-    feature_type: String,
+    #[serde(borrow)]
+    feature_type: Cow<'a, str>,
     priority: Option<i32>,
     #[serde(borrow)]
     metadata: Option<&'a RawValue>,
@@ -54,7 +59,7 @@ pub(crate) async fn enqueue(
     let intake = intake(&text, key)?;
     let queue = state.service.queue().ok_or(QueueError::Off)?;
     let Enqueued { item, replayed } = queue.enqueue(intake).await?;
-    Ok(marked((StatusCode::CREATED, Json(ItemBody::from(&item))).into_response(), replayed))
+    Ok(marked(json(StatusCode::CREATED, &ItemBody::from(&item)), replayed))
 }
 
 /// An answer that says if an earlier request gave it already.
@@ -215,9 +220,11 @@ async fn done(state: &AppState, caller: Service, task: QueueTask) -> Answer {
         QueueAnswer::Nothing { .. } => StatusCode::NO_CONTENT.into_response(),
         QueueAnswer::Ended(ended) => {
             let replayed = ended.replayed;
-            marked(Json(ended).into_response(), replayed)
+            marked(json(StatusCode::OK, &ended), replayed)
         }
-        answer @ (QueueAnswer::One(_) | QueueAnswer::Many(_) | QueueAnswer::Orphans(_)) => Json(answer).into_response(),
+        answer @ (QueueAnswer::One(_) | QueueAnswer::Many(_) | QueueAnswer::Orphans(_)) => {
+            json(StatusCode::OK, &answer)
+        }
     })
 }
 

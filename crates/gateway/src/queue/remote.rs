@@ -10,7 +10,7 @@ use super::purse::PurseFailed;
 use crate::failure::Failure;
 use crate::identity::Identity;
 use crate::wallet::{EscrowSeen, Instruction, Replayed, WalletFailed};
-use crate::wire::escrows::{EscrowBody, OrderBody};
+use crate::wire::escrows::{EscrowRead, OrderBody};
 use holdfast_domain::{CreditUnit, EscrowId, Label, escrow};
 use holdfast_engine::Refusal;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -73,7 +73,7 @@ struct Details {
 
 #[derive(Deserialize)]
 struct Escrows {
-    escrows: Vec<EscrowBody>,
+    escrows: Vec<EscrowRead>,
 }
 
 impl RemoteWallet {
@@ -203,7 +203,7 @@ async fn whole(response: &mut Response) -> Result<Vec<u8>, &'static str> {
 }
 
 fn read_escrow(body: &[u8]) -> Result<EscrowSeen, PurseFailed> {
-    let body: EscrowBody = serde_json::from_slice(body).map_err(|_| strange())?;
+    let body: EscrowRead = serde_json::from_slice(body).map_err(|_| strange())?;
     body.read().ok_or_else(strange)
 }
 

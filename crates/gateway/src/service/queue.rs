@@ -29,7 +29,7 @@ impl Service {
     pub(crate) async fn queue_task(&self, task: QueueTask, actor: Label) -> Result<QueueAnswer, Problem> {
         let queue = self.queue().ok_or(QueueError::Off)?;
         let one = |item| QueueAnswer::One(Box::new(ItemBody::from(&item)));
-        let ended = |ended| QueueAnswer::Ended(Box::new(EndedBody::from(&ended)));
+        let ended = |ended| QueueAnswer::Ended(Box::new(EndedBody::from(ended)));
         Ok(match task {
             QueueTask::List { filter, at_most } => list(queue, filter, at_most).await?,
             QueueTask::Show(id) => one(queue.item(id).await?),

@@ -6,26 +6,31 @@ use super::error::{Problem, WireError};
 use super::object::Object;
 use super::parse;
 use super::time::Moment;
+use super::{Named, Shown};
 use crate::wallet::{EscrowEnd, EscrowSeen, Instruction, NotAuthorized};
 use holdfast_adapters::escrow_metadata::METADATA_BYTES_MAX;
 use holdfast_domain::escrow::{self, Escrowed, Hold, Ruling};
 use holdfast_domain::queue::{Cause, Order};
-use holdfast_domain::{CreditUnit, EscrowId, Key, OwnerId, PayeeId};
+use holdfast_domain::{CreditUnit, EscrowId, ItemId, Key, Label, OwnerId, PayeeId};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::fmt;
 
 /// A request to set money aside.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct HoldBody {
-    user_id: String,
+pub(crate) struct HoldBody<'a> {
+    #[serde(borrow)]
+    user_id: Cow<'a, str>,
     amount: Value,
-    feature_type: String,
+    #[serde(borrow)]
+    feature_type: Cow<'a, str>,
     idempotency_key: Option<String>,
-    metadata: Option<Box<RawValue>>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
     /// The caller's own name for the request, which is not kept.
     request_id: Option<String>,
 }
@@ -37,7 +42,7 @@ pub(crate) struct HoldAsked {
     pub(crate) metadata: Option<Box<str>>,
 }
 
-impl HoldBody {
+impl HoldBody<'_> {
     /// What is asked, with the key that a header says.
     pub(crate) fn into_asked(self, header: Option<&str>) -> Result<HoldAsked, Problem> {
         let hold = Hold {
@@ -47,7 +52,7 @@ impl HoldBody {
         };
         request_id(self.request_id.as_deref())?;
         let key = key(header, self.idempotency_key.as_deref())?;
-        Ok(HoldAsked { hold, key, metadata: self.metadata.map(|metadata| object(&metadata)).transpose()? })
+        Ok(HoldAsked { hold, key, metadata: self.metadata.map(object).transpose()? })
     }
 }
 
@@ -283,38 +288,38 @@ fn object(metadata: &RawValue) -> Result<Box<str>, WireError> {
 }
 
 /// An escrow as it stands.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EscrowBody {
-    escrow_id: String,
-    user_id: String,
-    amount: String,
-    feature_type: String,
-    status: String,
-    created_at: String,
+    escrow_id: Named<EscrowId>,
+    user_id: Named<OwnerId>,
+    amount: Shown<CreditUnit>,
+    feature_type: Named<Label>,
+    status: &'static str,
+    created_at: Moment,
     /// Who was paid.
     #[serde(skip_serializing_if = "Option::is_none")]
-    model_id: Option<String>,
+    model_id: Option<Named<PayeeId>>,
     /// What the payee got.
     #[serde(skip_serializing_if = "Option::is_none")]
-    settle_amount: Option<String>,
+    settle_amount: Option<Shown<CreditUnit>>,
     /// What the user got back.
     #[serde(skip_serializing_if = "Option::is_none")]
-    refund_amount: Option<String>,
+    refund_amount: Option<Shown<CreditUnit>>,
     /// The item that it paid for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    queue_item_id: Option<String>,
+    queue_item_id: Option<Named<ItemId>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    processed_at: Option<String>,
+    processed_at: Option<Moment>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<Box<RawValue>>,
 }
 
 impl From<EscrowSeen> for EscrowBody {
     fn from(seen: EscrowSeen) -> Self {
-        let status = seen.state().name().to_owned();
+        let status = seen.state().name();
         let EscrowSeen { id, owner, escrowed: Escrowed { amount, feature, held_at }, end, metadata } = seen;
         let (payee, settled, refunded) = match end.map(|end| end.event) {
             None | Some(escrow::Event::Held(_)) => (None, None, None),
@@ -326,24 +331,43 @@ impl From<EscrowSeen> for EscrowBody {
         };
         let ruling = end.and_then(|end| end.ruling);
         Self {
-            escrow_id: id.as_str().to_owned(),
-            user_id: owner.as_str().to_owned(),
-            amount: amount.to_string(),
-            feature_type: feature.as_str().to_owned(),
+            escrow_id: Named(id),
+            user_id: Named(owner),
+            amount: Shown(amount),
+            feature_type: Named(feature),
             status,
-            created_at: Moment(held_at).to_string(),
-            model_id: payee.map(|payee| payee.as_str().to_owned()),
-            settle_amount: settled.map(|amount| amount.to_string()),
-            refund_amount: refunded.map(|amount| amount.to_string()),
-            queue_item_id: ruling.map(|ruling| ruling.item.as_str().to_owned()),
-            reason: ruling.map(|ruling| ruling.cause.name().to_owned()),
-            processed_at: end.map(|end| Moment(end.at).to_string()),
+            created_at: Moment(held_at),
+            model_id: payee.map(Named),
+            settle_amount: settled.map(Shown),
+            refund_amount: refunded.map(Shown),
+            queue_item_id: ruling.map(|ruling| Named(ruling.item)),
+            reason: ruling.map(|ruling| ruling.cause.name()),
+            processed_at: end.map(|end| Moment(end.at)),
             metadata: metadata.and_then(|text| RawValue::from_string(text.into_string()).ok()),
         }
     }
 }
 
-impl EscrowBody {
+/// An [`EscrowBody`] as another process reads it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EscrowRead {
+    escrow_id: String,
+    user_id: String,
+    amount: String,
+    feature_type: String,
+    status: String,
+    created_at: String,
+    model_id: Option<String>,
+    settle_amount: Option<String>,
+    refund_amount: Option<String>,
+    queue_item_id: Option<String>,
+    reason: Option<String>,
+    processed_at: Option<String>,
+    metadata: Option<Box<RawValue>>,
+}
+
+impl EscrowRead {
     /// The escrow that it shows; `None` if it shows none that there can be.
     pub(crate) fn read(self) -> Option<EscrowSeen> {
         let at = |text: &str| text.parse().ok().map(|Moment(at)| at);
@@ -418,13 +442,13 @@ mod tests {
         ] {
             let ended = seen(Some(EscrowEnd { event, ruling, at }));
             let text = serde_json::to_string(&EscrowBody::from(ended.clone())).unwrap();
-            let back: EscrowBody = serde_json::from_str(&text).unwrap();
+            let back: EscrowRead = serde_json::from_str(&text).unwrap();
             assert_eq!(back.read(), Some(ended), "{text}");
         }
         let text = serde_json::to_string(&EscrowBody::from(seen(None))).unwrap();
-        let back: EscrowBody = serde_json::from_str(&text).unwrap();
+        let back: EscrowRead = serde_json::from_str(&text).unwrap();
         assert_eq!(back.read(), Some(seen(None)));
-        let strange: EscrowBody = serde_json::from_str(&text.replace("held", "settled")).unwrap();
+        let strange: EscrowRead = serde_json::from_str(&text.replace("held", "settled")).unwrap();
         assert_eq!(strange.read(), None, "settled, and nobody was paid");
     }
 

@@ -21,7 +21,18 @@ pub(crate) mod queue;
 pub(crate) mod step;
 pub(crate) mod time;
 
+use holdfast_domain::{Id, IdKind};
 use serde::{Serialize, Serializer};
+
+/// An id as its own text, without a formatter: an answer has several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Named<I>(pub(crate) I);
+
+impl<K: IdKind> Serialize for Named<Id<K>> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_str())
+    }
+}
 
 /// Anything that travels as its own text: amounts, changes, ids, states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! The performance queue on the wire: what can be asked of it, and its items as they are shown, under the names that the
 //! services around it know.
 
-use super::Shown;
 use super::error::WireError;
 use super::escrows::EscrowBody;
 use super::parse;
 use super::question::page;
 use super::time::Moment;
+use super::{Named, Shown};
 use crate::queue::{Ended, Orphans, item_id, state_named};
 use crate::wallet::Replayed;
 use holdfast_domain::queue::{Cause, End, Intake, Item, Stage, State, Verdict};
@@ -142,12 +142,12 @@ pub(crate) struct EndedBody {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ItemBody {
-    queue_item_id: Shown<ItemId>,
-    user_id: Shown<OwnerId>,
-    model_id: Shown<PayeeId>,
-    escrow_id: Shown<EscrowId>,
+    queue_item_id: Named<ItemId>,
+    user_id: Named<OwnerId>,
+    model_id: Named<PayeeId>,
+    escrow_id: Named<EscrowId>,
     amount: Shown<CreditUnit>,
-    feature_type: Shown<Label>,
+    feature_type: Named<Label>,
     status: &'static str,
     status_reason: Option<&'static str>,
     priority: i32,
@@ -178,12 +178,12 @@ impl From<&Item> for ItemBody {
             Verdict::Partial { settle, refund, .. } => (Some(settle), Some(refund)),
         });
         Self {
-            queue_item_id: Shown(id),
-            user_id: Shown(user),
-            model_id: Shown(payee),
-            escrow_id: Shown(escrow),
+            queue_item_id: Named(id),
+            user_id: Named(user),
+            model_id: Named(payee),
+            escrow_id: Named(escrow),
             amount: Shown(amount),
-            feature_type: Shown(feature),
+            feature_type: Named(feature),
             status: item.state().name(),
             status_reason: end.map(|end| end.verdict.cause().name()),
             priority,
@@ -198,10 +198,9 @@ impl From<&Item> for ItemBody {
     }
 }
 
-impl From<&Ended> for EndedBody {
-    fn from(ended: &Ended) -> Self {
-        let settlement = EscrowBody::from(ended.escrow.clone());
-        Self { item: ItemBody::from(&ended.item), settlement, replayed: ended.replayed }
+impl From<Ended> for EndedBody {
+    fn from(Ended { item, escrow, replayed }: Ended) -> Self {
+        Self { item: ItemBody::from(&item), settlement: EscrowBody::from(escrow), replayed }
     }
 }
 
