@@ -119,14 +119,8 @@ impl EscrowMetadata {
                 let file = Arc::clone(file);
                 blocking(move || file.put(escrow, &metadata, if_there)).await?
             }
-            Self::Postgres(pool) => {
-                let (instead, metadata) = (if_there == IfThere::IsReplaced, &*metadata);
-                let put = "SELECT holdfast.ledger_put_metadata($1, $2, $3)";
-                let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-                    [(&escrow.as_str(), Type::TEXT), (&metadata, Type::TEXT), (&instead, Type::BOOL)];
-                let rows = pool.lend().await?.query(put, &values).await?;
-                rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false))
-            }
+            // In a box, so that what is asked of a file need not keep room for it.
+            Self::Postgres(pool) => Box::pin(put_in_database(pool, escrow, &metadata, if_there)).await?,
         };
         Ok(if written { Kept::Written } else { Kept::WasThere })
     }
@@ -142,19 +136,35 @@ impl EscrowMetadata {
                 let file = Arc::clone(file);
                 blocking(move || file.find(&escrows)).await
             }
-            Self::Postgres(pool) => {
-                let names: Vec<&str> = escrows.iter().map(EscrowId::as_str).collect();
-                let find = "SELECT escrow, metadata FROM holdfast.ledger_escrow_metadata WHERE escrow = ANY ($1)";
-                let rows = pool.lend().await?.query(find, &[(&names, Type::TEXT_ARRAY)]).await?;
-                let strange = || MetadataFailed("its rows are not understood".to_owned());
-                let one = |row: &tokio_postgres::Row| {
-                    let (escrow, metadata): (&str, &str) = (row.try_get(0).ok()?, row.try_get(1).ok()?);
-                    Some((escrow.parse().ok()?, Box::from(metadata)))
-                };
-                rows.iter().map(|row| one(row).ok_or_else(strange)).collect()
-            }
+            Self::Postgres(pool) => Box::pin(find_in_database(pool, &escrows)).await,
         }
     }
+}
+
+async fn put_in_database(
+    pool: &Pool,
+    escrow: EscrowId,
+    metadata: &str,
+    if_there: IfThere,
+) -> Result<bool, MetadataFailed> {
+    let instead = if_there == IfThere::IsReplaced;
+    let put = "SELECT holdfast.ledger_put_metadata($1, $2, $3)";
+    let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+        [(&escrow.as_str(), Type::TEXT), (&metadata, Type::TEXT), (&instead, Type::BOOL)];
+    let rows = pool.lend().await?.query(put, &values).await?;
+    Ok(rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)))
+}
+
+async fn find_in_database(pool: &Pool, escrows: &[EscrowId]) -> Result<HashMap<EscrowId, Box<str>>, MetadataFailed> {
+    let names: Vec<&str> = escrows.iter().map(EscrowId::as_str).collect();
+    let find = "SELECT escrow, metadata FROM holdfast.ledger_escrow_metadata WHERE escrow = ANY ($1)";
+    let rows = pool.lend().await?.query(find, &[(&names, Type::TEXT_ARRAY)]).await?;
+    let strange = || MetadataFailed("its rows are not understood".to_owned());
+    let one = |row: &tokio_postgres::Row| {
+        let (escrow, metadata): (&str, &str) = (row.try_get(0).ok()?, row.try_get(1).ok()?);
+        Some((escrow.parse().ok()?, Box::from(metadata)))
+    };
+    rows.iter().map(|row| one(row).ok_or_else(strange)).collect()
 }
 
 impl InFile {

@@ -138,7 +138,7 @@ impl Books {
     pub(crate) async fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
         match self {
             Self::Embedded(books) => books.escrow(id).await,
-            Self::Postgres(books) => books.escrow(id).await,
+            Self::Postgres(books) => Box::pin(books.escrow(id)).await,
         }
     }
 
@@ -146,7 +146,7 @@ impl Books {
     pub(crate) async fn escrow_life(&self, id: EscrowId) -> Result<Option<EscrowLife>, Refusal> {
         match self {
             Self::Embedded(books) => books.escrow_life(id).await,
-            Self::Postgres(books) => books.escrow_life(id).await,
+            Self::Postgres(books) => Box::pin(books.escrow_life(id)).await,
         }
     }
 

@@ -7,7 +7,8 @@ use holdfast_domain::{EscrowId, Label, OwnerId};
 use holdfast_engine::{Action, Refusal};
 use std::sync::Arc;
 
-/// The way to the wallet.
+/// The way to the wallet. What is asked of another process is so in a box: it is large, and would be moved about with every request
+/// to the wallet here too.
 pub(crate) enum Purse {
     /// In this process.
     Here(Arc<Wallet>),
@@ -80,7 +81,7 @@ impl Purse {
     pub(super) async fn standing(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, PurseFailed> {
         match self {
             Self::Here(wallet) => Ok(wallet.standing(id).await?),
-            Self::There(wallet) => Ok(wallet.escrow(id).await?.map(|seen| (seen.escrow(), seen.owner))),
+            Self::There(wallet) => Ok(Box::pin(wallet.escrow(id)).await?.map(|seen| (seen.escrow(), seen.owner))),
         }
     }
 
@@ -88,7 +89,7 @@ impl Purse {
     pub(super) async fn escrow(&self, id: EscrowId) -> Result<Option<EscrowSeen>, PurseFailed> {
         match self {
             Self::Here(wallet) => Ok(wallet.escrow(id).await?),
-            Self::There(wallet) => wallet.escrow(id).await,
+            Self::There(wallet) => Box::pin(wallet.escrow(id)).await,
         }
     }
 
@@ -100,7 +101,7 @@ impl Purse {
     ) -> Result<(EscrowSeen, Replayed), PurseFailed> {
         match self {
             Self::Here(wallet) => Ok(wallet.carry_out(instruction, actor).await?),
-            Self::There(wallet) => wallet.carry_out(instruction).await,
+            Self::There(wallet) => Box::pin(wallet.carry_out(instruction)).await,
         }
     }
 
@@ -108,7 +109,7 @@ impl Purse {
     pub(super) async fn held(&self, after: Option<EscrowId>, at_most: usize) -> Result<Vec<EscrowSeen>, PurseFailed> {
         match self {
             Self::Here(wallet) => Ok(wallet.held(after, at_most).await?),
-            Self::There(wallet) => wallet.held(after, at_most).await,
+            Self::There(wallet) => Box::pin(wallet.held(after, at_most)).await,
         }
     }
 }

@@ -22,7 +22,8 @@ macro_rules! ask {
     ($self:ident, $store:ident => $asked:expr) => {
         match $self {
             Self::Embedded($store) => $asked.await,
-            Self::Postgres($store) => $asked.await,
+            // In a box: what it keeps while it asks a database is large, and would be moved about with every request here too.
+            Self::Postgres($store) => Box::pin($asked).await,
         }
     };
 }

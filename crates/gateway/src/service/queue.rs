@@ -31,19 +31,20 @@ impl Service {
         let one = |item| QueueAnswer::One(Box::new(ItemBody::from(&item)));
         let ended = |ended| QueueAnswer::Ended(Box::new(EndedBody::from(ended)));
         Ok(match task {
-            QueueTask::List { filter, at_most } => list(queue, filter, at_most).await?,
+            // What is rarely asked for is so in a box: what it keeps meanwhile is large.
+            QueueTask::List { filter, at_most } => Box::pin(list(queue, filter, at_most)).await?,
             QueueTask::Show(id) => one(queue.item(id).await?),
             QueueTask::Start(id) => one(queue.start(id).await?),
             QueueTask::Next(payee) => {
-                let next = queue.next(payee).await?;
+                let next = Box::pin(queue.next(payee)).await?;
                 next.map_or(QueueAnswer::Nothing { queue_item_id: None }, one)
             }
             QueueTask::Finish { id, payee } => ended(queue.finish(id, payee, actor).await?),
             QueueTask::End { id, verdict } => ended(queue.end(id, verdict, actor).await?),
             QueueTask::Orphans { after, at_most } => {
-                QueueAnswer::Orphans(OrphansBody::from(&queue.orphans(after, at_most, LOOKED_MAX).await?))
+                QueueAnswer::Orphans(OrphansBody::from(&Box::pin(queue.orphans(after, at_most, LOOKED_MAX)).await?))
             }
-            QueueTask::RefundOrphan(escrow) => ended(queue.refund_orphan(escrow, actor).await?),
+            QueueTask::RefundOrphan(escrow) => ended(Box::pin(queue.refund_orphan(escrow, actor)).await?),
         })
     }
 }
