@@ -8,6 +8,9 @@ use bytes::BytesMut;
 use memchr::memchr2;
 use std::borrow::Cow;
 
+/// What is made room for: many events, and less than a page.
+const HELD_BYTES: usize = 4_000;
+
 /// Cuts bytes into events. An event ends with an empty line; lines end with LF, CRLF or CR.
 #[derive(Debug)]
 pub(crate) struct Splitter {
@@ -23,7 +26,7 @@ pub(crate) struct TooLong;
 
 impl Splitter {
     pub(crate) fn new(longest: usize) -> Self {
-        Self { held: BytesMut::new(), searched: 0, longest }
+        Self { held: BytesMut::with_capacity(HELD_BYTES), searched: 0, longest }
     }
 
     /// Takes more bytes.
