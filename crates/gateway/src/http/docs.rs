@@ -1,4 +1,4 @@
-//! `/docs` and `/openapi.json`: made once at the start, whole in themselves, without scripts.
+//! `/docs` and `/openapi.json`: made once, when they are first read; whole in themselves, without scripts.
 
 use super::openapi::{Field, Operation, reason, refusals};
 use axum::body::Bytes;

@@ -53,6 +53,7 @@ use crate::role::Role;
 use crate::service::Service;
 use crate::wallet::Wallet;
 use axum::Router;
+use axum::body::Bytes;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post};
 use chat_socket::{ChatSettings, Places};
@@ -60,7 +61,7 @@ use console::Console;
 use limits::RateLimits;
 use metrics::Metrics;
 use openapi::Operation;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio::sync::watch;
 
@@ -238,15 +239,26 @@ fn console_of_all() -> Router<AppState> {
 }
 
 /// The pages about the server, which anybody may read.
-fn about(operations: &[&[Operation]]) -> Router<AppState> {
-    let (description, page) = (openapi::describe(operations), docs::page(operations));
+fn about(operations: &[&'static [Operation]]) -> Router<AppState> {
+    let description = made_once(operations, openapi::describe);
+    let page = made_once(operations, docs::page);
     Router::new()
         .route("/health", get(status::health))
         .route("/ready", get(status::ready))
         .route("/metrics", get(status::metrics))
         .route("/.well-known/jwks.json", get(status::jwks))
-        .route("/openapi.json", get(move || docs::serve_json(description.clone())))
-        .route("/docs", get(move || docs::serve_page(page.clone())))
+        .route("/openapi.json", get(move || docs::serve_json(description())))
+        .route("/docs", get(move || docs::serve_page(page())))
+}
+
+/// A page about these operations, made when it is first read: to describe all takes some megabytes, which a server that is
+/// never asked for it need not have.
+fn made_once(
+    operations: &[&'static [Operation]],
+    make: fn(&[&[Operation]]) -> Bytes,
+) -> impl Fn() -> Bytes + Clone + Send + Sync + use<> {
+    let (operations, made) = (operations.to_vec(), Arc::new(OnceLock::new()));
+    move || made.get_or_init(|| make(&operations)).clone()
 }
 
 /// Routes behind the outer layer, with our own answers where there is none.
