@@ -111,9 +111,13 @@ fn write_field(text: &mut String, name: &str, value: &str) {
     if text.len() > 1 {
         text.push(',');
     }
-    // A name is written as a JSON text, for it may hold anything.
-    text.push_str(&Value::from(name).to_string());
-    text.push(':');
+    // A name is written as a JSON text, for it may hold anything; nearly all are words that stand in it as they are.
+    if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        text.extend(["\"", name, "\":"]);
+    } else {
+        text.push_str(&Value::from(name).to_string());
+        text.push(':');
+    }
     text.push_str(value);
 }
 
