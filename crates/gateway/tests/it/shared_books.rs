@@ -100,6 +100,22 @@ fn what_one_node_acknowledges_every_node_knows_and_a_kill_loses_nothing() {
 }
 
 #[test]
+fn a_journal_from_before_the_database_is_read_beside_a_node_that_does_not_write_it() {
+    let site = Site::new(1);
+    let world = &site.worlds[0];
+    let alone = world.serve();
+    alone.client().ok(funds());
+    alone.stop();
+    let written = world.ok(&["journal", "cat"]);
+    assert!(written.contains("credit_mint"), "{written}");
+    let node = site.serve(0, None);
+    node.client().ok(json!({ "op": "mint", "account_id": "bob", "amount_cu": "1", "reason": "funds", "key": "m2" }));
+    assert_eq!(world.ok(&["journal", "cat"]), written, "what is in the database is not in it");
+    assert_eq!(world.json(&["journal", "verify"])["entries"], json!(1));
+    node.stop();
+}
+
+#[test]
 fn charges_of_three_nodes_are_told_once_though_nodes_are_killed_and_the_database_restarts() {
     let mut site = Site::new(3);
     let (peer, is_away, taken) = away();
