@@ -138,6 +138,7 @@ impl Books {
     pub(crate) async fn escrow(&self, id: EscrowId) -> Result<Option<(Escrow, OwnerId)>, Refusal> {
         match self {
             Self::Embedded(books) => books.escrow(id).await,
+            // In a box, here and below: every call of the queue asks this, and would have room for the database's answer.
             Self::Postgres(books) => Box::pin(books.escrow(id)).await,
         }
     }

@@ -1,7 +1,8 @@
 //! The queue's word to the wallet: a token that says what is to become of one escrow, on behalf of which item, and why.
 //!
 //! # Invariants
-//! - A token is good for exactly what it says: **every** bound field is compared with the request's.
+//! - A token is good for exactly what it says: **every** bound field is compared with the request's, one by one or all at once, by
+//!   signing the request's and comparing the tokens.
 //! - The algorithm, the type, the issuer and the audience are pinned; a token names its secret, and brings nothing else along
 //!   that is looked at.
 //! - A token lives five minutes. That it is used once is not its own matter: money leaves an escrow once.
