@@ -11,6 +11,7 @@ use super::failure::{Behind, OpenFailed, unusable};
 use super::file::{self, Filed, NotApplied, Reader, Writer};
 use super::items::Items;
 use super::known::Known;
+use super::notes::Notes;
 use super::record::Step;
 use holdfast_domain::queue::{Item, Rank, State, Verdict};
 use holdfast_domain::{EscrowId, ItemId, PayeeId, Timestamp};
@@ -26,6 +27,8 @@ use tokio::sync::watch;
 
 /// How many steps are filed in one transaction.
 const FILE_MAX: u64 = 16_384;
+/// So many ended items are forgotten before others get to the desk.
+const FORGET_MAX: usize = 128;
 
 /// So much of the journal without a step is not read again by the next start.
 const FAR_BYTES: u32 = 1_024 * 1_024;
@@ -59,6 +62,8 @@ pub struct Core<D: Disk> {
 struct Filing<D: Disk> {
     disk: D,
     writer: Writer,
+    /// What is filed.
+    notes: Notes,
     is_damaged: bool,
 }
 
@@ -99,7 +104,7 @@ impl<D: Disk> Core<D> {
             writer = Writer::open(data, journal_id).map_err(Behind::from)?;
         }
         let mut before = writer.filed.through;
-        let mut filing = Filing { disk, writer, is_damaged: false };
+        let mut filing = Filing { disk, writer, notes: Notes::default(), is_damaged: false };
         let (open, known) = match filing.catch_up(end.location).and_then(|()| filing.look()) {
             Ok(found) => found,
             // A file that looked sound is not: the journal says what is in it.
@@ -316,23 +321,29 @@ impl<D: Disk> Core<D> {
             self.make_anew(&mut filing).map_err(|error| error.to_string())?;
         }
         let Progress { through, end, .. } = self.durable.borrow().clone();
-        let (first, notes, end) = {
+        let (first, end) = {
             let mut desk = lock(&self.desk);
             // A frame that is on its way, or that nobody has been told of, may stand before the place.
             let end = if desk.is_on_its_way(through) { end } else { durable };
-            let (first, notes) = desk.take_unfiled(through);
-            (first, notes, end)
+            (desk.take_unfiled(through, &mut filing.notes), end)
         };
-        if let Err(error) = filing.file(first, &notes, Filed::to(through, end)) {
+        if let Err(error) = filing.file(first, Filed::to(through, end)) {
             filing.is_damaged = matches!(&error, Behind::Apply(NotApplied::File(error)) if file::is_damage(error));
             // They are read again from the journal.
             filing.writer.forget();
             return Err(error.to_string());
         }
         let through = filing.writer.filed.through;
-        let mut desk = lock(&self.desk);
-        desk.filings += u64::from(desk.items.forget_ended(through));
+        while self.forget(through) == FORGET_MAX {}
         Ok(())
+    }
+
+    /// Lets go of some of the ended items that the file has, and says of how many.
+    fn forget(&self, through: u64) -> usize {
+        let mut desk = lock(&self.desk);
+        let forgotten = desk.items.forget_ended(through, FORGET_MAX);
+        desk.filings += u64::from(forgotten > 0);
+        forgotten
     }
 
     fn make_anew(&self, filing: &mut Filing<D>) -> Result<(), Behind> {
@@ -348,9 +359,9 @@ impl<D: Disk> Core<D> {
 }
 
 impl<D: Disk> Filing<D> {
-    /// Files steps from number `first` on, the last of those before `to`. If they do not follow what the file has, all are read from
+    /// Files the steps of its notes, from number `first` on, the last of those before `to`. If they do not follow what the file has, all are read from
     /// the journal.
-    fn file(&mut self, first: u64, notes: &[Box<[u8]>], to: Filed) -> Result<(), Behind> {
+    fn file(&mut self, first: u64, to: Filed) -> Result<(), Behind> {
         let Filed { through, location, .. } = self.writer.filed;
         if through + 1 < first {
             return self.catch_up(to.location);
@@ -358,10 +369,10 @@ impl<D: Disk> Filing<D> {
         // A place much further on is worth remembering though nothing has happened: a start reads on from there.
         let is_far = to.location.segment > location.segment
             || (to.location.segment == location.segment && to.location.byte.saturating_sub(location.byte) >= FAR_BYTES);
-        if notes.is_empty() && !is_far {
+        if self.notes.is_empty() && !is_far {
             return Ok(());
         }
-        for (number, note) in (first..).zip(notes).filter(|(number, _)| *number > through) {
+        for (number, note) in (first..).zip(self.notes.after(0)).filter(|(number, _)| *number > through) {
             self.writer.take(number, step(note, number)?)?;
         }
         Ok(self.writer.apply(to)?)

@@ -10,12 +10,12 @@
 
 use super::items::{Items, Kept};
 use super::known::Known;
+use super::notes::Notes;
 use super::record::Step;
 use holdfast_domain::queue::{Item, Refusal, Stage, State, Verdict};
 use holdfast_domain::{ItemId, PayeeId, Timestamp};
 use holdfast_engine::queue::{Answered, METADATA_BYTES_MAX, Put, QueueFailed};
 use holdfast_journal::Batch;
-use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
 /// With so many ended items that the file has not got, no more are put: memory is bounded.
@@ -55,7 +55,7 @@ pub(super) struct Desk {
     /// Of these and of all that the file has.
     pub(super) known: Known,
     /// The notes of the steps that the file has not got.
-    unfiled: VecDeque<Box<[u8]>>,
+    unfiled: Notes,
     /// The last step that the file has.
     filed: u64,
     /// The last step that a frame has, durable or on its way.
@@ -74,11 +74,11 @@ pub(super) struct Desk {
 
 impl Desk {
     /// A desk whose items are as they are after the step `filed`.
-    pub(super) const fn new(items: Items, known: Known, filed: u64) -> Self {
+    pub(super) fn new(items: Items, known: Known, filed: u64) -> Self {
         Self {
             items,
             known,
-            unfiled: VecDeque::new(),
+            unfiled: Notes::default(),
             filed,
             closed: filed,
             seen: 0,
@@ -191,7 +191,7 @@ impl Desk {
             return Err(NoRoom);
         }
         let number = self.last() + 1;
-        self.unfiled.push_back(step.noted(number));
+        self.unfiled.push(step, number);
         if !item.state().is_end() {
             self.seen = number;
         }
@@ -235,7 +235,7 @@ impl Desk {
             return None;
         }
         let before = self.closed;
-        for note in self.unfiled.iter().skip((self.closed - self.filed) as usize) {
+        for note in self.unfiled.after((self.closed - self.filed) as usize) {
             if !frame.has_room() {
                 break;
             }
@@ -252,12 +252,12 @@ impl Desk {
         Some(Written { through, waiting })
     }
 
-    /// Takes out the notes of steps up to `through`, for the file. The number of the first comes with them.
-    pub(super) fn take_unfiled(&mut self, through: u64) -> (u64, Vec<Box<[u8]>>) {
+    /// Takes out the notes of steps up to `through`, for the file. Gives the number of the first.
+    pub(super) fn take_unfiled(&mut self, through: u64, notes: &mut Notes) -> u64 {
         let first = self.filed + 1;
-        let notes: Vec<_> = self.unfiled.drain(..(through.max(self.filed) - self.filed) as usize).collect();
+        self.unfiled.take((through.max(self.filed) - self.filed) as usize, notes);
         self.filed += notes.len() as u64;
-        (first, notes)
+        first
     }
 
     /// Nothing is written any more. Those who wait are told by nobody, and look why.

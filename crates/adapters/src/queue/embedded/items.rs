@@ -8,6 +8,9 @@ use holdfast_engine::queue::Counts;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque, btree_map};
 use std::ops::Bound;
 
+/// The memory of so many items is kept for those that come, when they are forgotten.
+const SPARE_MAX: usize = 4_096;
+
 /// An item, and the record that must be durable before anybody is told of it. That of an end need not be.
 pub(super) struct Kept {
     pub(super) item: Item,
@@ -30,6 +33,8 @@ pub(super) struct Items {
     open: Open,
     /// Those that have ended, with the record that says so, in the order of the records.
     ended: VecDeque<(u64, ItemId)>,
+    /// Boxes of those that were forgotten. Thousands are forgotten at once, and as many come within the next second.
+    spare: Vec<Box<Kept>>,
 }
 
 /// Where those that have not ended are found.
@@ -150,7 +155,14 @@ impl Items {
                     self.open.register(&item, Change::In);
                     self.open.shelve(&item, Change::In);
                 }
-                entry.insert(Box::new(Kept { item, after: offset }));
+                let kept = Kept { item, after: offset };
+                entry.insert(match self.spare.pop() {
+                    Some(mut place) => {
+                        *place = kept;
+                        place
+                    }
+                    None => Box::new(kept),
+                });
             }
             Entry::Occupied(mut entry) => {
                 let before = entry.get_mut();
@@ -166,16 +178,22 @@ impl Items {
         }
     }
 
-    /// Forgets those that ended by record `through` or before: the file has them. Whether there was one.
-    pub(super) fn forget_ended(&mut self, through: u64) -> bool {
+    /// Forgets those that ended by record `through` or before, `at_most` so many: the file has them. How many there were.
+    pub(super) fn forget_ended(&mut self, through: u64, at_most: usize) -> usize {
         let before = self.ended.len();
         while let Some((offset, id)) = self.ended.front().copied()
             && offset <= through
+            && before - self.ended.len() < at_most
         {
             self.ended.pop_front();
-            self.by_id.remove(&id);
+            if let Some(mut kept) = self.by_id.remove(&id)
+                && self.spare.len() < SPARE_MAX
+            {
+                kept.item.intake.metadata = None;
+                self.spare.push(kept);
+            }
         }
-        self.ended.len() < before
+        before - self.ended.len()
     }
 
     /// How many that have ended the file has not got.

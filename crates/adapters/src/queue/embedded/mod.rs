@@ -23,6 +23,7 @@ mod failure;
 mod file;
 mod items;
 mod known;
+mod notes;
 mod record;
 
 pub use self::core::{Core, OnItsWay};

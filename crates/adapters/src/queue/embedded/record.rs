@@ -16,8 +16,6 @@ use holdfast_engine::{cause_of, cause_tag};
 use holdfast_journal::RECORD_BYTES_MAX;
 
 const VERSION: u8 = 1;
-/// More than most notes have.
-const NOTE_BYTES_USUAL: usize = 256;
 
 // The step's number, version and kind, five ids with their lengths, numbers, the metadata with its length, and the longest stage.
 const _: () = assert!(8 + 2 + 5 * 65 + 8 + 4 + 8 + 3 + METADATA_BYTES_MAX + 1 + 9 + 8 + 2 + 16 <= RECORD_BYTES_MAX);
@@ -66,12 +64,10 @@ impl Step {
         }
     }
 
-    /// It as the note with this number.
-    pub(super) fn noted(&self, number: u64) -> Box<[u8]> {
-        let mut bytes = Vec::with_capacity(NOTE_BYTES_USUAL);
+    /// Writes it as the note with this number.
+    pub(super) fn note(&self, number: u64, bytes: &mut Vec<u8>) {
         bytes.extend(number.to_le_bytes());
-        self.encode(&mut bytes);
-        bytes.into_boxed_slice()
+        self.encode(bytes);
     }
 
     /// The number of a note's step, and the step, if it is one. `None` if the note is none of a queue's.
