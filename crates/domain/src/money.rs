@@ -110,18 +110,39 @@ impl<D: Denomination> Money<D> {
 
 impl<D: Denomination> fmt::Display for Money<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, i128::from(self.units), D::PLACES)
+        write_decimal(f, "", self.units, D::PLACES)
     }
 }
 
-/// Writes `units` as a decimal with at most `places` places and no trailing zeros.
-pub(crate) fn write_decimal(f: &mut fmt::Formatter<'_>, units: i128, places: usize) -> fmt::Result {
-    let digits = format!("{:0width$}", units.unsigned_abs(), width = places.saturating_add(1));
-    let (whole, fraction) = digits.split_at(digits.len().saturating_sub(places));
-    let fraction = fraction.trim_end_matches('0');
-    let sign = if units < 0 { "-" } else { "" };
-    let point = if fraction.is_empty() { "" } else { "." };
-    f.pad(&format!("{sign}{whole}{point}{fraction}"))
+/// The digits of the largest number of units.
+const DIGITS_MAX: usize = 20;
+
+/// Writes `units` after `sign` as a decimal with at most `places` places and no trailing zeros.
+///
+/// Digit by digit: every answer has several amounts, and to have each formatted, cut and formatted again was a twelfth of a reservation.
+pub(crate) fn write_decimal(f: &mut fmt::Formatter<'_>, sign: &str, units: u64, places: usize) -> fmt::Result {
+    let mut digits = [b'0'; DIGITS_MAX];
+    let mut rest = units;
+    for digit in digits.iter_mut().rev() {
+        let [last, ..] = (rest % 10).to_le_bytes();
+        *digit |= last;
+        rest /= 10;
+    }
+    let digits = std::str::from_utf8(&digits).expect("digits are ASCII");
+    let (whole, fraction) = digits.split_at(DIGITS_MAX.saturating_sub(places));
+    let (zeros, _) = whole.split_at(whole.len().saturating_sub(1));
+    let leading = zeros.bytes().take_while(|digit| *digit == b'0').count();
+    let trailing = fraction.bytes().rev().take_while(|digit| *digit == b'0').count();
+    let (_, whole) = whole.split_at(leading);
+    let (fraction, _) = fraction.split_at(fraction.len().saturating_sub(trailing));
+    let mut text = String::with_capacity(DIGITS_MAX.saturating_add(2));
+    text.push_str(sign);
+    text.push_str(whole);
+    if !fraction.is_empty() {
+        text.push('.');
+        text.push_str(fraction);
+    }
+    f.pad(&text)
 }
 
 /// Why a text is not an amount.
@@ -223,7 +244,7 @@ impl Change {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, i128::from(self.0), Credit::PLACES)
+        write_decimal(f, if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs(), Credit::PLACES)
     }
 }
 
@@ -271,6 +292,13 @@ mod tests {
     fn a_change_is_written_with_its_sign() {
         assert_eq!(Change::from_units(-12_500_000).to_string(), "-12.5");
         assert_eq!(Change::from_units(1).to_string(), "0.000001");
+        assert_eq!(Change::from_units(0).to_string(), "0");
+        assert_eq!(Change::from_units(-10_000_000).to_string(), "-10");
+        assert_eq!(Change::from_units(i64::MIN).to_string(), "-9223372036854.775808");
+        assert_eq!(
+            format!("{:>8}|{:<8}|", Change::from_units(-1_500_000), Change::from_units(20_000_000)),
+            "    -1.5|20      |"
+        );
     }
 
     proptest! {

@@ -79,7 +79,7 @@ impl FromStr for Price {
 impl fmt::Display for Price {
     /// Dollars per million tokens, as they are read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, i128::from(self.get()), USD_PLACES)
+        write_decimal(f, "", self.get(), USD_PLACES)
     }
 }
 
@@ -139,7 +139,7 @@ impl FromStr for RequestPrice {
 impl fmt::Display for RequestPrice {
     /// Dollars, as they are read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_decimal(f, i128::from(self.get()), USD_PLACES)
+        write_decimal(f, "", self.get(), USD_PLACES)
     }
 }
 

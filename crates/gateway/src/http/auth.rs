@@ -76,7 +76,7 @@ fn sent(headers: &HeaderMap) -> Result<Sent<'_>, AuthError> {
 
 fn bearer(value: &HeaderValue) -> Result<Sent<'_>, AuthError> {
     let text = value.to_str().ok().and_then(|text| text.strip_prefix(BEARER)).ok_or(AuthError::Malformed)?;
-    if text.is_empty() || text.contains([' ', '\t', ',']) {
+    if text.is_empty() || text.bytes().any(|byte| matches!(byte, b' ' | b'\t' | b',')) {
         return Err(AuthError::Malformed);
     }
     Ok(match Kind::of(text) {

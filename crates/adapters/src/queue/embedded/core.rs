@@ -359,8 +359,8 @@ impl<D: Disk> Core<D> {
 }
 
 impl<D: Disk> Filing<D> {
-    /// Files the steps of its notes, from number `first` on, the last of those before `to`. If they do not follow what the file has, all are read from
-    /// the journal.
+    /// Files the steps of its notes, from number `first` on, the last of those before `to`. If they do not follow what the file has,
+    /// all are read from the journal.
     fn file(&mut self, first: u64, to: Filed) -> Result<(), Behind> {
         let Filed { through, location, .. } = self.writer.filed;
         if through + 1 < first {
