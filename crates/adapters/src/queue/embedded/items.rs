@@ -34,6 +34,7 @@ pub(super) struct Items {
     /// Those that have ended, with the record that says so, in the order of the records.
     ended: VecDeque<(u64, ItemId)>,
     /// Boxes of those that were forgotten. Thousands are forgotten at once, and as many come within the next second.
+    #[expect(clippy::vec_box, reason = "what is kept is the boxes: they go back into the table as they are")]
     spare: Vec<Box<Kept>>,
 }
 
