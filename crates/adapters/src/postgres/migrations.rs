@@ -39,7 +39,7 @@ macro_rules! migration {
 }
 
 /// Every migration, in order. Append-only.
-pub const ALL: [Migration; 20] = [
+pub const ALL: [Migration; 21] = [
     migration!(1, "0001", "roles"),
     migration!(2, "0002", "outbox"),
     migration!(3, "0003", "outbox_enqueue"),
@@ -60,6 +60,7 @@ pub const ALL: [Migration; 20] = [
     migration!(18, "0018", "outbox_claims"),
     migration!(19, "0019", "ledger_at_once"),
     migration!(20, "0020", "ledger_new_names"),
+    migration!(21, "0021", "ledger_milestones"),
 ];
 
 /// Where a migration stands.

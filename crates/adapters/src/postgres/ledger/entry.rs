@@ -13,8 +13,8 @@ use holdfast_journal::JournalId;
 use postgres_types::ToSql;
 use std::collections::{BTreeMap, HashMap};
 
-/// How many offsets a page of an owner's history has at least. What is read by pages relies on it.
-pub(super) const PAGE: u64 = 32;
+/// Every so many of an owner's entries there is a milestone, where a walk along the owner's history can begin.
+const MILESTONE_EVERY: u64 = 256;
 /// The first link of every owner's chain.
 pub(super) const NO_CHAIN: [u8; 32] = [0; 32];
 
@@ -36,6 +36,15 @@ pub(super) struct EntryRow {
     treasury: i64,
     body: Vec<u8>,
     chain: Vec<u8>,
+    previous: i64,
+}
+
+#[derive(Debug, ToSql)]
+#[postgres(name = "ledger_milestone")]
+pub(super) struct MilestoneRow {
+    owner: String,
+    entry_offset: i64,
+    at: i64,
 }
 
 #[derive(Debug, ToSql)]
@@ -55,8 +64,6 @@ pub(super) struct OwnerRow {
     last_offset: i64,
     last_at: i64,
     chain: Vec<u8>,
-    records: Vec<i64>,
-    turns: bool,
     fence: i64,
 }
 
@@ -123,8 +130,7 @@ pub(super) struct Admission {
     first: Option<First>,
     pub(super) entries: Vec<EntryRow>,
     pub(super) owners: Vec<OwnerRow>,
-    /// How many pages of owners are full.
-    pub(super) turning: i32,
+    pub(super) milestones: Vec<MilestoneRow>,
     pub(super) begun: Vec<LifeRow>,
     pub(super) moved: Vec<MovedLifeRow>,
     pub(super) payees: Vec<PayeeRow>,
@@ -156,7 +162,9 @@ impl Admission {
         let mut sums = Sums::begin(decided, &seen.owners)?;
         let mut admission = Self::default();
         for entry in &decided.entries {
-            admission.entries.push(sums.add(entry)?);
+            let row = sums.add(entry)?;
+            admission.milestones.extend(MilestoneRow::at(entry, &row));
+            admission.entries.push(row);
             if let (Settles::Yes, Some(obligation)) = (ledger.settles, owed(entry, ledger.id)) {
                 admission.obligations.push(ObligationRow::of(&obligation)?);
             }
@@ -171,8 +179,6 @@ impl Admission {
         // Whoever writes two keys that others write too does it in the same order.
         admission.entries.sort_by(|one, other| (one.key.is_none(), &one.key).cmp(&(other.key.is_none(), &other.key)));
         admission.owners = sums.owners.into_values().collect();
-        let turning = admission.owners.iter().filter(|owner| owner.turns).count();
-        admission.turning = i32::try_from(turning).map_err(|_| NotSayable)?;
         let (begun, moved): (Vec<LifeRow>, Vec<LifeRow>) = sums.lives.into_values().partition(|life| life.seen == 0);
         admission.begun = begun;
         admission.moved = moved.into_iter().map(|life| life.moved(&seen.lives)).collect();
@@ -188,8 +194,8 @@ impl Admission {
 
     /// The values of `ledger_admit`, in order.
     pub(super) fn values<'a>(&'a self, decided_at: &'a i64) -> [&'a (dyn ToSql + Sync); 9] {
-        let Self { entries, owners, turning, begun, moved, payees, budgets, obligations, .. } = self;
-        [decided_at, entries, owners, turning, begun, moved, payees, budgets, obligations]
+        let Self { entries, owners, milestones, begun, moved, payees, budgets, obligations, .. } = self;
+        [decided_at, entries, owners, milestones, begun, moved, payees, budgets, obligations]
     }
 
     /// An owner who was there before it: what of it is in doubt can be kept from being done later.
@@ -198,15 +204,11 @@ impl Admission {
     }
 
     /// Where things are once it was admitted at these places.
-    pub(super) fn admitted(self, places: Places, seen: &Seen) -> Seen {
+    pub(super) fn admitted(self, places: Places) -> Seen {
         let Places { owners, begun, moved } = places;
         let (there, new): (Vec<OwnerRow>, Vec<OwnerRow>) = self.owners.into_iter().partition(|row| row.seen > 0);
         let owners = there.into_iter().chain(new).zip(owners.unwrap_or_default());
-        let owners = owners.map(|(row, place)| {
-            let before = seen.owners.get(&row.owner).filter(|_| !row.turns).map_or(0, |end| end.recent);
-            let recent = before + row.records.len() as u64;
-            (row.owner, End { place, chain: row.chain, recent, fence: row.fence })
-        });
+        let owners = owners.map(|(row, place)| (row.owner, End { place, chain: row.chain, fence: row.fence }));
         let begun = self.begun.into_iter().map(|row| row.life).zip(begun.unwrap_or_default());
         let moved = self.moved.into_iter().map(|row| row.life).zip(moved.unwrap_or_default());
         Seen { owners: owners.collect(), lives: begun.chain(moved).collect() }
@@ -315,13 +317,21 @@ impl EntryRow {
             treasury: change(Place::Treasury),
             body: body.clone(),
             chain,
+            previous: signed(record.owner.available.previous)?,
         })
+    }
+}
+
+impl MilestoneRow {
+    /// The milestone at an entry, if there is one.
+    fn at(entry: &NewEntry, row: &EntryRow) -> Option<Self> {
+        let is_one = entry.record.owner.available.number.is_multiple_of(MILESTONE_EVERY);
+        is_one.then(|| Self { owner: row.owner.clone(), entry_offset: row.entry_offset, at: row.at })
     }
 }
 
 impl OwnerRow {
     fn nothing(owner: String, seen: i64, end: Option<&End>) -> Self {
-        let turns = end.is_some_and(|end| end.recent >= PAGE);
         let chain = end.map_or_else(|| NO_CHAIN.to_vec(), |end| end.chain.clone());
         let (place, fence) = (end.map(|end| end.place), end.map_or(0, |end| end.fence));
         Self {
@@ -339,8 +349,6 @@ impl OwnerRow {
             last_offset: 0,
             last_at: 0,
             chain,
-            records: Vec::new(),
-            turns,
             fence,
         }
     }
@@ -355,7 +363,6 @@ impl OwnerRow {
         self.opens += opens;
         self.entries += 1;
         (self.last_offset, self.last_at) = (entry.entry_offset, entry.at);
-        self.records.push(entry.entry_offset);
         self.chain.clone_from(&entry.chain);
         Ok(())
     }

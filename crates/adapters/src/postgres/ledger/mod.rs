@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The rules are the embedded engine's ([`holdfast_engine::part`]); the tables and what they guard are in `sql/0008…0010`,
-//! `sql/0016` and `sql/0019`. Time is the database's, so that nodes need not agree on it ([`Time`]).
+//! `sql/0016`, `sql/0019` and `sql/0021`. Time is the database's, so that nodes need not agree on it ([`Time`]).
 
 mod busy;
 mod entry;

@@ -1,7 +1,7 @@
 //! Questions over the whole of the books: sums, lists, histories. Answered by what is committed when they are asked.
 
 use super::PostgresLedger;
-use super::entry::{PAGE, life_name};
+use super::entry::life_name;
 use super::session::{Question, Values};
 use holdfast_domain::charge::{Charge, Hold};
 use holdfast_domain::escrow::{Escrow, Escrowed};
@@ -15,14 +15,19 @@ const LAST_MOMENT: i64 = i64::MAX;
 
 const OWNER: &str = "owner, available, held, open_holds, last_offset, entries";
 
-const OF_OWNER: &str = "SELECT entry.body \
-      FROM (SELECT unnest(recent) FROM holdfast.ledger_owners WHERE owner = $1 UNION ALL \
-            SELECT unnest(page.offsets) \
-              FROM (SELECT offsets FROM holdfast.ledger_histories \
-                     WHERE owner = $1 AND first_offset <= $2 AND first_at <= $3 ORDER BY first_offset DESC LIMIT $5) AS page) \
-           AS known (entry_offset) \
-      JOIN holdfast.ledger_entries AS entry USING (entry_offset) \
-     WHERE entry_offset <= $2 AND entry.at <= $3 ORDER BY entry_offset DESC LIMIT $4";
+/// A walk along the chain of an owner's entries, newest first, from the first place that is known to be late enough.
+const OF_OWNER: &str = "WITH RECURSIVE walk (entry_offset, at, body, previous) AS ( \
+          SELECT newest.entry_offset, newest.at, newest.body, newest.previous \
+            FROM (SELECT coalesce((SELECT entry_offset FROM holdfast.ledger_milestones \
+                                    WHERE owner = $1 AND entry_offset >= $2 ORDER BY entry_offset LIMIT 1), \
+                                  (SELECT entry_offset FROM holdfast.ledger_milestones \
+                                    WHERE owner = $1 AND at > $3 ORDER BY entry_offset LIMIT 1), \
+                                  (SELECT last_offset FROM holdfast.ledger_owners WHERE owner = $1))) AS known (entry_offset) \
+            JOIN holdfast.ledger_entries AS newest USING (entry_offset) \
+          UNION ALL \
+          SELECT entry.entry_offset, entry.at, entry.body, entry.previous \
+            FROM walk JOIN holdfast.ledger_entries AS entry ON entry.entry_offset = walk.previous WHERE walk.previous > 0) \
+    SELECT body FROM walk WHERE entry_offset <= $2 AND at <= $3 LIMIT $4";
 const OF_PAYEE: &str = "SELECT body FROM holdfast.ledger_entries WHERE payee = $1 AND entry_offset <= $2 AND at <= $3 \
                         ORDER BY entry_offset DESC LIMIT $4";
 
@@ -157,9 +162,7 @@ impl PostgresLedger {
         let at_most = limit(at_most);
         let rows = match account {
             Account::Available(owner) | Account::Held(owner) => {
-                // One page may be cut by the bounds, and one may be short.
-                let pages = at_most / PAGE.cast_signed() + 3;
-                self.rows(OF_OWNER, &[&owner.to_string(), &offset, &at, &at_most, &pages]).await?
+                self.rows(OF_OWNER, &[&owner.to_string(), &offset, &at, &at_most]).await?
             }
             Account::Payee(payee) => self.rows(OF_PAYEE, &[&payee.to_string(), &offset, &at, &at_most]).await?,
             Account::Escrow(_) | Account::Revenue | Account::Treasury => return Ok(None),

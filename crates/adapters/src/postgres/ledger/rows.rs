@@ -1,4 +1,4 @@
-//! The rows of `ledger_look` and `ledger_open`: see `sql/0009_ledger_open.sql` and `sql/0019_ledger_at_once.sql`.
+//! The rows of `ledger_look` and `ledger_open`: see `sql/0009_ledger_open.sql` and `sql/0021_ledger_milestones.sql`.
 
 use super::Time;
 use super::entry::life_name;
@@ -67,8 +67,6 @@ pub(super) struct First {
 pub(super) struct End {
     pub(super) place: Place,
     pub(super) chain: Vec<u8>,
-    /// How many offsets are on the page that is being written.
-    pub(super) recent: u64,
     /// How often something in doubt was found not to have been done.
     pub(super) fence: i64,
 }
@@ -130,9 +128,9 @@ impl Opened {
         let body: Option<&[u8]> = row.try_get(3).ok()?;
         let rows = &mut self.rows;
         match (what, numbers.as_slice()) {
-            ("owner", [available, held, open_holds, last, entries, last_at, recent, fence]) => {
+            ("owner", [available, held, open_holds, last, entries, last_at, fence]) => {
                 let (place, chain, fence) = (row.try_get(4).ok()?, body?.to_vec(), fence.cast_signed());
-                self.seen.owners.insert(name.to_owned(), End { place, chain, recent: *recent, fence });
+                self.seen.owners.insert(name.to_owned(), End { place, chain, fence });
                 rows.owners.push(OwnerRow {
                     id: name.parse().ok()?,
                     available: CreditUnit::new(*available).ok()?,

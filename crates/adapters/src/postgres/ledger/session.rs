@@ -231,7 +231,7 @@ impl Session {
         let owes = !admission.obligations.is_empty();
         match self.admit(&admission, plan, moment).await {
             Ok((places, spare)) => {
-                let left = Left { decided, seen: admission.admitted(places, &seen), spare };
+                let left = Left { decided, seen: admission.admitted(places), spare };
                 Ok(Round::Answered { answers, left: Some(Box::new(left)), owes })
             }
             // What was not asked for may be to blame: a balance that no longer bears what was decided is refused as such.

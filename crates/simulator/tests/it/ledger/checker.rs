@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use tokio_postgres::{Client, Row};
 
 const ENTRIES: &str = "SELECT entry_offset, at, kind, owner, life, key, payee, available, held, escrow, paid, revenue, \
-                       treasury, body, chain FROM holdfast.ledger_entries ORDER BY entry_offset";
+                       treasury, body, chain, previous FROM holdfast.ledger_entries ORDER BY entry_offset";
 const PLACES: [Place; 6] =
     [Place::Available, Place::Held, Place::Escrow, Place::Payee, Place::Revenue, Place::Treasury];
 
@@ -25,8 +25,8 @@ struct Owner {
     last: i64,
     last_at: i64,
     chain: Vec<u8>,
-    /// The entries, in order.
-    history: Vec<i64>,
+    /// Every 256th entry, in order.
+    milestones: Vec<(i64, i64)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,6 +108,7 @@ impl Books {
         let postings = record.event.postings().map_err(|_| "its postings do not balance")?;
         let changes = PLACES.map(|place| postings.at(place).units());
         same("what it changes", std::array::from_fn(|column| row.get(column + 7)), changes)?;
+        same("the entry before it, as its column says", row.get(15), units(record.owner.available.previous))?;
         same("the sum of what it changes", changes.iter().sum(), 0)?;
         self.add_to_life(&record, changes)?;
         self.add_to_owner(&record, changes, (body, row.get(14)))?;
@@ -123,7 +124,7 @@ impl Books {
             last: 0,
             last_at: 0,
             chain: vec![0; 32],
-            history: Vec::new(),
+            milestones: Vec::new(),
         };
         let owner = self.owners.entry(record.event.owner().to_string()).or_insert(first);
         let (body, chain) = link;
@@ -135,13 +136,15 @@ impl Books {
             return Err("it was before the one before it".to_owned());
         }
         owner.chain = chain;
-        owner.history.push(units(record.offset));
         for (sum, change) in owner.sums.iter_mut().zip(changes) {
             *sum += change;
         }
         (owner.entries, owner.last, owner.last_at) =
             (owner.entries + 1, units(record.offset), units(record.at.millis()));
         same("its number", units(record.owner.available.number), owner.entries)?;
+        if owner.entries % 256 == 0 {
+            owner.milestones.push((owner.last, owner.last_at));
+        }
         same("what is available", units(record.owner.available.balance.units()), owner.sums[0])?;
         same("what is held", units(record.owner.held.units()), owner.sums[1])
     }
@@ -199,10 +202,10 @@ impl Books {
         let ask = async |sql: &str| client.query(sql, &[]).await.map_err(|error| format!("the database: {error}"));
         let owners = ask("SELECT owner, available, held, escrowed, paid, revenue, treasury, open_holds, entries, \
                           last_offset, last_at, chain, \
-                          coalesce((SELECT array_agg(page.entry ORDER BY page.first_offset, page.place) \
-                             FROM (SELECT first_offset, paged.entry, paged.place FROM holdfast.ledger_histories AS history, \
-                                          unnest(offsets) WITH ORDINALITY AS paged (entry, place) \
-                                    WHERE history.owner = owners.owner) AS page), '{}') || recent \
+                          ARRAY(SELECT entry_offset FROM holdfast.ledger_milestones AS milestone \
+                                 WHERE milestone.owner = owners.owner ORDER BY entry_offset), \
+                          ARRAY(SELECT at FROM holdfast.ledger_milestones AS milestone \
+                                 WHERE milestone.owner = owners.owner ORDER BY entry_offset) \
                      FROM holdfast.ledger_owners AS owners");
         let owner = |row: &Row| Owner {
             sums: std::array::from_fn(|column| row.get(column + 1)),
@@ -211,7 +214,7 @@ impl Books {
             last: row.get(9),
             last_at: row.get(10),
             chain: row.get(11),
-            history: row.get(12),
+            milestones: row.get::<_, Vec<i64>>(12).into_iter().zip(row.get::<_, Vec<i64>>(13)).collect(),
         };
         agree("owner", &owners.await?, owner, &self.owners)?;
         let payees = ask("SELECT payee, balance, entries, last_offset FROM holdfast.ledger_payees");

@@ -245,12 +245,12 @@ async fn the_checker_sees_one_planted_difference_in_every_table() {
             "owner alice",
         ),
         ("UPDATE holdfast.ledger_owners SET open_holds = 1".to_owned(), "owner alice"),
-        ("UPDATE holdfast.ledger_owners SET recent = recent[1:4]".to_owned(), "owner alice"),
         (
-            "INSERT INTO holdfast.ledger_histories SELECT owner, recent[1], 1, recent FROM holdfast.ledger_owners"
+            "INSERT INTO holdfast.ledger_milestones SELECT owner, last_offset, 1 FROM holdfast.ledger_owners"
                 .to_owned(),
             "owner alice",
         ),
+        (format!("{triggers}; UPDATE holdfast.ledger_entries SET previous = previous - 1 WHERE {last}"), "before it"),
         ("UPDATE holdfast.ledger_payees SET balance = balance + 1".to_owned(), "payee paul"),
         ("UPDATE holdfast.ledger_budgets SET total = total + 1".to_owned(), "budget team"),
         ("UPDATE holdfast.ledger_lives SET held = 1 WHERE life = 'c:c1'".to_owned(), "life c:c1"),

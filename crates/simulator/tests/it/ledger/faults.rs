@@ -204,7 +204,7 @@ async fn s16_a_session_that_opened_and_went_silent_is_ended_and_its_admission_wi
     let open = "SELECT * FROM holdfast.ledger_open('{alice}', '{}', '{}', '{}', '{}', '{}')";
     assert_eq!(silent.query(open, &[]).await.unwrap().len(), 2, "the owner, the block");
     done(&node, reserve("alice", "c1", 10)).await;
-    let admit = "SELECT holdfast.ledger_admit(0, '{}', '{}', 0, '{}', '{}', '{}', '{}', '{}')";
+    let admit = "SELECT holdfast.ledger_admit(0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')";
     let told = silent.batch_execute(admit).await.unwrap_err();
     assert!(told.is_closed() || told.code().is_some_and(|code| code.code() == "25P03"), "{told:?}");
     checker::check(&world.admin).await.unwrap();

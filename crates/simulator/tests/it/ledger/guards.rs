@@ -19,21 +19,26 @@ async fn the_books_cannot_be_bent() {
         ("UPDATE holdfast.ledger_entries SET available = available", "P0001"),
         ("DELETE FROM holdfast.ledger_entries", "P0001"),
         ("TRUNCATE holdfast.ledger_entries", "P0001"),
-        ("UPDATE holdfast.ledger_histories SET offsets = offsets", "P0001"),
-        ("DELETE FROM holdfast.ledger_histories", "P0001"),
-        ("TRUNCATE holdfast.ledger_histories", "P0001"),
+        ("UPDATE holdfast.ledger_milestones SET at = at", "P0001"),
+        ("DELETE FROM holdfast.ledger_milestones", "P0001"),
+        ("TRUNCATE holdfast.ledger_milestones", "P0001"),
         // Even a superuser meets the checks.
         ("UPDATE holdfast.ledger_owners SET available = -1, revenue = revenue + available + 1", "23514"),
         ("UPDATE holdfast.ledger_owners SET available = available + 1", "23514"),
         (
             "INSERT INTO holdfast.ledger_entries SELECT entry_offset + 9, at, 1, 0, 0, 0, 0, 0, kind, owner, life, NULL, payee, \
-          body, chain FROM holdfast.ledger_entries LIMIT 1",
+          body, chain, 0 FROM holdfast.ledger_entries LIMIT 1",
             "23514",
         ),
         (
             "INSERT INTO holdfast.ledger_entries SELECT entry_offset + 9, at, 0, 0, 0, 0, 0, 0, kind, owner, life, 'm1', payee, \
-          body, chain FROM holdfast.ledger_entries LIMIT 1",
+          body, chain, 0 FROM holdfast.ledger_entries LIMIT 1",
             "23505",
+        ),
+        (
+            "INSERT INTO holdfast.ledger_entries SELECT entry_offset + 9, at, 0, 0, 0, 0, 0, 0, kind, owner, life, NULL, payee, \
+          body, chain, entry_offset + 9 FROM holdfast.ledger_entries LIMIT 1",
+            "23514",
         ),
         ("INSERT INTO holdfast.ledger_identity (ledger_id) VALUES (gen_random_uuid())", "23505"),
     ] {
@@ -53,23 +58,23 @@ async fn what_was_decided_on_an_older_book_is_not_admitted() {
         life: "c:c1",
         seen: "(SELECT records[1] FROM holdfast.ledger_lives)",
         returned: 100,
-        records: "99999999",
+        previous: "(SELECT last_offset FROM holdfast.ledger_owners)",
         fence: "0",
         charge_place: "(SELECT ctid FROM holdfast.ledger_lives)",
         decided_at: "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
     };
     for (what, release, state) in [
-        ("the owner has moved on", Release { owner_seen: "1", ..release }, "P7101"),
+        ("the owner has moved on", Release { owner_seen: "1", previous: "1", ..release }, "P7101"),
         ("the owner is elsewhere", Release { place: "'(7,7)'::tid", ..release }, "P7101"),
         ("the owner's fence was raised", Release { fence: "1", ..release }, "P7101"),
         ("the charge has moved on", Release { seen: "1", ..release }, "P7101"),
         ("the charge is elsewhere", Release { charge_place: "'(7,7)'::tid", ..release }, "P7101"),
         ("it was decided long ago", Release { decided_at: "1700000000000", ..release }, "P7101"),
         ("the charge is another", Release { life: "c:other", ..release }, "P7101"),
-        ("an owner who is there is not made anew", Release { owner_seen: "0", ..release }, "P7101"),
+        ("an owner who is there is not made anew", Release { owner_seen: "0", previous: "0", ..release }, "P7101"),
         ("a charge is not begun twice", Release { seen: "0", ..release }, "23505"),
         ("balances are what entries say", Release { returned: 90, ..release }, "P7102"),
-        ("a history has every entry", Release { records: "", ..release }, "P7102"),
+        ("a history has every entry", Release { previous: "1", ..release }, "P7102"),
     ] {
         assert_eq!(refused(&world, &release.sql()).await, state, "{what}");
     }
@@ -86,7 +91,7 @@ struct Release {
     life: &'static str,
     seen: &'static str,
     returned: u64,
-    records: &'static str,
+    previous: &'static str,
     fence: &'static str,
     charge_place: &'static str,
     decided_at: &'static str,
@@ -94,7 +99,7 @@ struct Release {
 
 impl Release {
     fn sql(self) -> String {
-        let Self { place, owner_seen, life, seen, returned, records, fence, charge_place, decided_at } = self;
+        let Self { place, owner_seen, life, seen, returned, previous, fence, charge_place, decided_at } = self;
         let chain = "decode(repeat('00', 32), 'hex')";
         let begun = format!(
             "ARRAY[ROW('{life}', 0, 'alice', 'RELEASED', 0, NULL, '{{}}', '{{99999999}}')::holdfast.ledger_new_life]"
@@ -106,9 +111,9 @@ impl Release {
         let (begun, moved) = if seen == "0" { (begun.as_str(), "'{}'") } else { ("'{}'", moved.as_str()) };
         format!(
             "SELECT holdfast.ledger_admit({decided_at}, ARRAY[ROW(99999999, 1, 'billing_release', 'alice', '{life}', NULL, \
-             NULL, 100, -100, 0, 0, 0, 0, '\\x00', {chain})::holdfast.ledger_new_entry], \
+             NULL, 100, -100, 0, 0, 0, 0, '\\x00', {chain}, {previous})::holdfast.ledger_new_entry], \
              ARRAY[ROW('alice', {place}, {owner_seen}, {returned}, -{returned}, 0, 0, 0, 0, -1, 1, 99999999, 1, {chain}, \
-             '{{{records}}}', false, {fence})::holdfast.ledger_moved_owner], 0, {begun}, {moved}, '{{}}', '{{}}', '{{}}')"
+             {fence})::holdfast.ledger_moved_owner], '{{}}', {begun}, {moved}, '{{}}', '{{}}', '{{}}')"
         )
     }
 }

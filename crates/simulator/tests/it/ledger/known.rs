@@ -91,7 +91,7 @@ async fn a_long_history_is_found_whole_by_pages_of_any_size_and_as_of_any_moment
     let node = world.node().await;
     for round in 0..90 {
         // Some rounds write one entry of hers, some many.
-        let many = if round % 30 == 7 { 50 } else { 1 };
+        let many = if round % 30 == 7 { 250 } else { 1 };
         let batch = (0..many).map(|number| mint("alice", 1, &format!("a{round}-{number}")));
         let batch = batch.chain([mint("bob", 1, &format!("b{round}"))]).collect();
         assert!(node.submit_batch(batch).await.unwrap().iter().all(Result::is_ok));
@@ -99,11 +99,11 @@ async fn a_long_history_is_found_whole_by_pages_of_any_size_and_as_of_any_moment
     let all = "SELECT entry_offset FROM holdfast.ledger_entries WHERE owner = 'alice' ORDER BY entry_offset DESC";
     let all: Vec<u64> =
         world.admin.query(all, &[]).await.unwrap().iter().map(|row| row.get::<_, i64>(0).cast_unsigned()).collect();
-    assert_eq!(all.len(), 87 + 3 * 50);
-    for at_most in [1, 7, 32, 33, 100, 1_000] {
+    assert_eq!(all.len(), 87 + 3 * 250);
+    for at_most in [7, 32, 100, 256, 257, 1_000] {
         assert_eq!(in_pages(&node, "alice", at_most).await, all, "by {at_most}");
     }
-    assert!(world.number("SELECT count(*) FROM holdfast.ledger_histories WHERE owner = 'alice'").await >= 3);
+    assert_eq!(world.number("SELECT count(*) FROM holdfast.ledger_milestones WHERE owner = 'alice'").await, 837 / 256);
     let account = Account::Available("alice".parse().unwrap());
     for record in node.history(&account, Until::Offset(u64::MAX), 1_000).await.unwrap().unwrap().iter().step_by(20) {
         let then = node.history(&account, Until::Moment(record.at), 1).await.unwrap().unwrap();
@@ -114,7 +114,7 @@ async fn a_long_history_is_found_whole_by_pages_of_any_size_and_as_of_any_moment
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_history_of_owners_from_before_there_were_pages_is_carried_over() {
+async fn the_history_of_owners_from_before_it_was_a_chain_is_carried_over() {
     let world = World::new().await;
     world.admin.batch_execute("CREATE DATABASE older").await.unwrap();
     let mut older = world.log_in("older").await;
@@ -122,20 +122,22 @@ async fn the_history_of_owners_from_before_there_were_pages_is_carried_over() {
     postgres::migrate(&mut older, &postgres::ALL[..before]).await.unwrap();
     let entries = "INSERT INTO holdfast.ledger_entries
         SELECT number, number, 1, 0, 0, 0, 0, -1, 'credit_mint', CASE WHEN number % 5 = 0 THEN 'bob' ELSE 'alice' END, NULL,
-               'k' || number, NULL, '\\x00', decode(repeat('00', 32), 'hex') FROM generate_series(1, 200) AS number;
+               'k' || number, NULL, '\\x00', decode(repeat('00', 32), 'hex') FROM generate_series(1, 700) AS number;
         INSERT INTO holdfast.ledger_owners
         SELECT owner, count(*), 0, 0, 0, 0, -count(*), 0, count(*), max(entry_offset), max(at), decode(repeat('00', 32), 'hex')
           FROM holdfast.ledger_entries GROUP BY owner";
     older.batch_execute(entries).await.unwrap();
     postgres::migrate(&mut older, &postgres::ALL).await.unwrap();
-    let same = "SELECT bool_and(paged.offsets = written.offsets), count(*) FROM
-          (SELECT owner, array_agg(entry ORDER BY first_offset, place) AS offsets
-             FROM holdfast.ledger_histories, unnest(offsets) WITH ORDINALITY AS page (entry, place)
-            WHERE first_at = first_offset GROUP BY owner) AS paged
-        FULL JOIN (SELECT owner, array_agg(entry_offset ORDER BY entry_offset) AS offsets
-                     FROM holdfast.ledger_entries GROUP BY owner) AS written USING (owner)";
-    let row = older.query_one(same, &[]).await.unwrap();
-    assert_eq!((row.get::<_, Option<bool>>(0), row.get::<_, i64>(1)), (Some(true), 2));
-    let pages = older.query_one("SELECT count(*) FROM holdfast.ledger_histories", &[]).await.unwrap();
-    assert_eq!(pages.get::<_, i64>(0), 5 + 2);
+    let chained = "SELECT bool_and(entry.previous = known.previous) FROM holdfast.ledger_entries AS entry
+        JOIN (SELECT entry_offset, lag(entry_offset, 1, 0::bigint) OVER (PARTITION BY owner ORDER BY entry_offset) AS previous
+                FROM holdfast.ledger_entries) AS known USING (entry_offset)";
+    assert!(older.query_one(chained, &[]).await.unwrap().get::<_, bool>(0));
+    let milestones = "SELECT owner, entry_offset, at FROM holdfast.ledger_milestones ORDER BY entry_offset";
+    let milestones = older.query(milestones, &[]).await.unwrap();
+    let milestones: Vec<(String, i64, i64)> =
+        milestones.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    // Four of five are hers: her 256th is the 320th minus its fifths.
+    assert_eq!(milestones, [("alice".to_owned(), 319, 319), ("alice".to_owned(), 639, 639)]);
+    let change = "UPDATE holdfast.ledger_entries SET previous = 0";
+    assert_eq!(older.batch_execute(change).await.unwrap_err().code().map(|code| code.code()), Some("P0001"));
 }

@@ -11,9 +11,9 @@ const READ: [&str; 9] = [
     "SELECT ledger_budgets",
     "SELECT ledger_entries",
     "SELECT ledger_escrow_metadata",
-    "SELECT ledger_histories",
     "SELECT ledger_identity",
     "SELECT ledger_lives",
+    "SELECT ledger_milestones",
     "SELECT ledger_owners",
     "SELECT ledger_payees",
     "SELECT ledger_postings",
@@ -155,7 +155,7 @@ async fn a_hostile_search_path_and_temporary_tables_do_not_bend_the_books() {
         UPDATE pg_temp.ledger_owners SET available = 999999;
         CREATE TEMP TABLE ledger_lives AS SELECT * FROM holdfast.ledger_lives;
         CREATE TEMP TABLE ledger_entries AS SELECT * FROM holdfast.ledger_entries WHERE false;
-        CREATE TEMP TABLE ledger_histories (owner text); CREATE TEMP TABLE ledger_payees (payee text); CREATE TEMP TABLE ledger_budgets (budget text);
+        CREATE TEMP TABLE ledger_milestones (owner text); CREATE TEMP TABLE ledger_payees (payee text); CREATE TEMP TABLE ledger_budgets (budget text);
         CREATE TEMP SEQUENCE ledger_blocks;
         CREATE FUNCTION pg_temp.ledger_rows(text[], text[], text[], text[], text[]) RETURNS void LANGUAGE sql AS '';
         SET search_path = pg_temp, evil, holdfast, pg_catalog";
@@ -171,9 +171,9 @@ async fn a_hostile_search_path_and_temporary_tables_do_not_bend_the_books() {
     let release = |seen: &str| {
         format!(
             "SELECT holdfast.ledger_admit(9000000000000, ARRAY[ROW(99999999, 1, 'billing_release', 'alice', 'c:c1', NULL, NULL, \
-             100, -100, 0, 0, 0, 0, '\\x00', decode(repeat('00', 32), 'hex'))::holdfast.ledger_new_entry], \
+             100, -100, 0, 0, 0, 0, '\\x00', decode(repeat('00', 32), 'hex'), {seen})::holdfast.ledger_new_entry], \
              ARRAY[ROW('alice', (SELECT ctid FROM holdfast.ledger_owners), {seen}, 100, -100, 0, 0, 0, 0, -1, 1, 99999999, 1, \
-             decode(repeat('00', 32), 'hex'), '{{99999999}}', false, 0)::holdfast.ledger_moved_owner], 0, '{{}}', \
+             decode(repeat('00', 32), 'hex'), 0)::holdfast.ledger_moved_owner], '{{}}', '{{}}', \
              ARRAY[ROW('c:c1', (SELECT ctid FROM holdfast.ledger_lives), {seen}, 'alice', 'RELEASED', 0, NULL, \
              '{{99999999}}')::holdfast.ledger_moved_life], \
              '{{}}', '{{}}', '{{}}')"
